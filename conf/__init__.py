@@ -1,0 +1,1 @@
+"""Hydra's search path `pkg://rcac.conf`."""
