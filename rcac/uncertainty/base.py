@@ -1,0 +1,128 @@
+"""What every uncertainty set answers, and the machinery they share.
+
+    Given values V_k (k = 1..K) and nominal rows p_m (m = 1..M):   sup over q in 𝒫(p_m) of  qᵀV_k,  and a q that attains it.
+
+A set implements `sweep`, which answers for all K × M pairs at once; `worst_case` is the same question with
+NumPy's broadcasting. Row functions are compiled by numba; `rowwise` uses both cores when the work is large. Each row
+is computed by one thread, so results do not depend on the number of threads.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+
+from rcac.errors import InputError
+from rcac.problem import RCMDP, Rows, compress
+
+THREADING_PAYS = 1 << 16  # stored entries × values beyond which a second thread is worth its start
+
+
+class Worst(NamedTuple):
+    """Worst-case expectations of K values over M rows, and the kernels that attain them.
+
+    Row m of kernel k is `data[k, indptr[m]:indptr[m+1]]` at `indices` (which may be (nnz,), shared by all k, or
+    (K, nnz); repeated states add up), plus `amount[k, m] · direction[k]` where a set moves all rows alike.
+    """
+
+    value: np.ndarray  # (K, M)
+    indptr: np.ndarray  # (M+1,)
+    indices: np.ndarray  # (nnz,) or (K, nnz)
+    data: np.ndarray  # (K, nnz)
+    memory: Any = None  # makes the next call on similar values faster
+    amount: np.ndarray | None = None  # (K, M)
+    direction: np.ndarray | None = None  # (K, S)
+
+    def matrix(self, k: int, width: int) -> sp.csr_array:
+        """The compressed part of kernel k as CSR (M, S)."""
+        indices = self.indices if self.indices.ndim == 1 else self.indices[k]
+        return sp.csr_array((self.data[k], indices, self.indptr), shape=(len(self.indptr) - 1, width))
+
+    def dense(self, k: int, width: int) -> np.ndarray:
+        """Kernel k, (M, S)."""
+        rows = self.matrix(k, width).toarray()
+        if self.amount is not None and self.direction is not None:
+            rows += self.amount[k][:, None] * self.direction[k]
+        return rows
+
+
+class Uncertainty(ABC):
+    """An (s,a)-rectangular set of kernels around the nominal one."""
+
+    tolerance: float = 1e-13  # of `sweep`, relative to the span of the values
+    modulus: float = 1.0  # Lipschitz constant of the worst-case expectation in V; 1 for sets of distributions
+
+    @abstractmethod
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+        """Worst cases of values (K, S) over all rows."""
+
+    def check(self, problem: RCMDP) -> None:
+        """Refuse a problem whose shape does not fit this set's own arrays."""
+        radius = getattr(self, "radius", 0.0)
+        if np.ndim(radius) and np.shape(radius) != (problem.num_states, problem.num_actions):
+            raise InputError(f"radius: shape {np.shape(radius)} given, a number or "
+                             f"({problem.num_states}, {problem.num_actions}) expected")
+
+    def worst_case(self, values: np.ndarray, nominal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Largest expectation and a kernel that attains it, for values (…, S) and nominal rows (…, S), broadcast.
+
+        A radius that is an array belongs to the nominal rows: it has their leading shape.
+        """
+        values, nominal = np.asarray(values, float), np.asarray(nominal, float)
+        if values.shape[-1] != nominal.shape[-1]:
+            raise InputError(f"values: {values.shape[-1]} states given, nominal has {nominal.shape[-1]}")
+        batch, width = np.broadcast_shapes(values.shape[:-1], nominal.shape[:-1]), values.shape[-1]
+        flat, rows = values.reshape(-1, width), compress(nominal.reshape(-1, width))
+        which_value = np.broadcast_to(np.arange(len(flat)).reshape(values.shape[:-1]), batch).ravel()
+        which_row = np.broadcast_to(np.arange(rows.count).reshape(nominal.shape[:-1]), batch).ravel()
+        best, kernel = np.empty(which_row.size), np.empty((which_row.size, width))
+        for k in range(len(flat)):
+            pairs = np.flatnonzero(which_value == k)
+            worst = self.sweep(flat[k : k + 1], rows.take(which_row[pairs]))
+            best[pairs], kernel[pairs] = worst.value[0], worst.dense(0, width)
+        return best.reshape(batch), kernel.reshape(*batch, width)
+
+
+def check_radius(radius: Any, name: str = "radius") -> float | np.ndarray:
+    """A finite radius ≥ 0, or a read-only array of them."""
+    try:
+        array = np.array(radius, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: {radius!r} given, a number ≥ 0 expected") from None
+    bad = ~(np.isfinite(array) & (array >= 0))
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(f"{name}{list(index) if index else ''}: {array[index]} given, a finite number ≥ 0 expected")
+    array.flags.writeable = False
+    return array if array.ndim else float(array)
+
+
+def per_row(radius: float | np.ndarray, rows: Rows) -> np.ndarray:
+    """The radius of each row, (M,)."""
+    if np.ndim(radius) == 0:
+        return np.full(rows.count, float(radius))
+    return np.ravel(radius)[rows.ids]
+
+
+def rowwise(function: Callable) -> Callable:
+    """Compile a sweep `f(values, indptr, indices, data, …)` twice, and use threads where the work pays for them."""
+    serial = njit(cache=True, error_model="numpy")(function)
+    threaded = njit(cache=True, error_model="numpy", parallel=True)(function)
+
+    def run(values: np.ndarray, rows: Rows, *rest: Any) -> Any:
+        chosen = threaded if len(values) * len(rows.data) > THREADING_PAYS else serial
+        return chosen(values, rows.indptr, rows.indices, rows.data, *rest)
+
+    return run
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def expectation(v, indices, p):
+    """Σ p_j v[indices_j]: the one way a nominal expectation is added up, so that radius 0 is nominal to the bit."""
+    total = 0.0
+    for j in range(len(p)):
+        total += p[j] * v[indices[j]]
+    return total

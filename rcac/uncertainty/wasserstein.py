@@ -1,0 +1,150 @@
+"""Wasserstein-1 ball with a ground metric d on states:
+
+    max { qᵀV : W_d(q, p) ≤ r }  =  min over κ ≥ 0 of  κ r + Σ_j p_j max_t (V_t − κ d(j,t)).
+
+Mass at j may go to any t at price d(j,t). For each origin only the upper concave hull of the points (d(j,t), V_t)
+matters; its edges have falling slopes (gain per distance), and the best plan takes edges of all origins by slope
+until the radius is spent: a fractional knapsack, exact, with at most one origin split between two targets. Hulls
+depend on V and d alone, so all rows share them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit, prange
+
+from rcac.errors import InputError
+from rcac.problem import RCMDP, Rows
+from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation, per_row, rowwise
+
+
+@njit(cache=True, error_model="numpy")
+def _hulls(v, start, target, distance):
+    """Edges of every origin's hull, by origin: (first, length (S,)), then per edge end, Δd, ΔV and slope."""
+    S = len(start) - 1
+    first, count = np.empty(S, np.int64), np.empty(S, np.int64)
+    end = np.empty(len(target), np.int32)
+    dd, dv, slope = np.empty(len(target)), np.empty(len(target)), np.empty(len(target))
+    at_d, at_v, at_t = np.empty(len(target) + 1), np.empty(len(target) + 1), np.empty(len(target) + 1, np.int32)
+    used = 0
+    for j in range(S):
+        n = 1
+        at_d[0], at_v[0], at_t[0] = 0.0, v[j], j
+        for i in range(start[j], start[j + 1]):  # by rising distance
+            t, d = target[i], distance[i]
+            if v[t] <= at_v[n - 1]:
+                continue
+            while n > 1 and (at_v[n - 1] - at_v[n - 2]) * (d - at_d[n - 1]) <= (v[t] - at_v[n - 1]) * (at_d[n - 1] - at_d[n - 2]):
+                n -= 1
+            at_d[n], at_v[n], at_t[n] = d, v[t], t
+            n += 1
+        first[j], count[j] = used, n - 1
+        for i in range(1, n):
+            end[used], dd[used], dv[used] = at_t[i], at_d[i] - at_d[i - 1], at_v[i] - at_v[i - 1]
+            slope[used] = dv[used] / dd[used]
+            used += 1
+    return first, count, end[:used], dd[:used], dv[:used], slope[:used]
+
+
+@rowwise
+def _transport(values, indptr, indices, data, radius, first, count, end, dd, dv, rank, order, origin):
+    """One value only (hulls differ between values); the split origin's other part is an additional last entry."""
+    M, S = len(indptr) - 1, values.shape[1]
+    value, states, kernel = np.empty(M), np.empty(len(data) + M, np.int32), np.empty(len(data) + M)
+    for m in prange(M):
+        lo, hi, v, left = indptr[m], indptr[m + 1], values[0], radius[m]
+        a, n = lo + m, hi - lo
+        states[a : a + n] = indices[lo:hi]
+        kernel[a : a + n] = data[lo:hi]
+        states[a + n], kernel[a + n] = indices[lo], 0.0
+        total = expectation(v, indices[lo:hi], data[lo:hi])
+        value[m] = total
+        if left == 0.0:
+            continue
+        if n == S:
+            edges = order
+        else:
+            size = 0
+            for j in range(lo, hi):
+                size += count[indices[j]]
+            places, size = np.empty(size, np.int64), 0
+            for j in range(lo, hi):
+                s = indices[j]
+                for e in range(first[s], first[s] + count[s]):
+                    places[size] = rank[e]
+                    size += 1
+            places.sort()
+            edges = order[places]
+        for e in edges:
+            s = origin[e]
+            j = s if n == S else np.searchsorted(indices[lo:hi], s)
+            price = data[lo + j] * dd[e]
+            if price <= left:
+                left -= price
+                states[a + j] = end[e]
+                total += data[lo + j] * dv[e]
+            else:
+                share = left / price
+                kernel[a + j] = data[lo + j] * (1.0 - share)
+                states[a + n], kernel[a + n] = end[e], data[lo + j] * share
+                total += data[lo + j] * dv[e] * share
+                break
+        value[m] = total
+    return value, states, kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Wasserstein(Uncertainty):
+    """All q that can be had from p by moving mass a total distance ≤ radius (a number or (S, A)).
+
+    `metric` is (S, S): zero on the diagonal, positive elsewhere. A scipy sparse matrix lists the moves that are possible;
+    what it does not store cannot be reached, which keeps large problems sparse.
+    """
+
+    radius: float | np.ndarray
+    metric: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", check_radius(self.radius))
+        sparse = sp.issparse(self.metric)
+        try:
+            matrix = sp.csr_array(self.metric, dtype=float, copy=True) if sparse else np.array(self.metric, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError("metric: not an array of numbers, (S, S) expected") from None
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise InputError(f"metric: shape {matrix.shape} given, (S, S) expected")
+        size = matrix.shape[0]
+        if sparse:
+            origin = np.repeat(np.arange(size), np.diff(matrix.indptr))
+            target, distance = matrix.indices.astype(np.int32), matrix.data
+        else:
+            origin, target = (i.ravel() for i in np.indices((size, size), np.int32))
+            distance = matrix.ravel()
+        for bad, expected in ((~np.isfinite(distance), "a finite number"), (distance < 0, "a distance ≥ 0"),
+                              ((origin == target) & (distance != 0), "0 on the diagonal"),
+                              ((origin != target) & (distance == 0), "a distance > 0 between two states")):
+            if bad.any():
+                i = int(np.argmax(bad))
+                raise InputError(f"metric[{origin[i]}, {target[i]}]: {distance[i]} given, {expected} expected")
+        by = np.lexsort((distance, origin))
+        start = np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=size))])
+        object.__setattr__(self, "_moves", (start, target[by].astype(np.int32), distance[by]))
+
+    def check(self, problem: RCMDP) -> None:
+        super().check(problem)
+        if self.metric.shape[0] != problem.num_states:
+            raise InputError(f"metric: {self.metric.shape[0]} states given, the problem has {problem.num_states}")
+
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+        radius, parts = per_row(self.radius, rows), []
+        for v in values:
+            first, count, end, dd, dv, slope = _hulls(v, *self._moves)  # type: ignore[attr-defined]
+            order = np.argsort(-slope, kind="stable")
+            rank = np.empty_like(order)
+            rank[order] = np.arange(len(order))
+            origin = np.repeat(np.arange(len(v)), count)
+            parts.append(_transport(v[None], rows, radius, first, count, end, dd, dv, rank, order, origin))
+        value, states, kernel = (np.stack(part) for part in zip(*parts, strict=True))
+        return Worst(value, rows.indptr + np.arange(rows.count + 1), states, kernel)
