@@ -1,3 +1,41 @@
-"""rcac: robust constrained reinforcement learning, tabular and deep."""
+"""rcac: robust constrained reinforcement learning, tabular and deep.
+
+Importing it registers our environments with Gymnasium; everything else is loaded when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rcac.envs import register_envs
+
+if TYPE_CHECKING:
+    from rcac.errors import Infeasible, InputError
+    from rcac.evaluation import Evaluation, evaluate
+    from rcac.problem import RCMDP
+    from rcac.tabular.bounds import nominal_optimum, robust_value_iteration
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "RCMDP": "rcac.problem",
+    "InputError": "rcac.errors",
+    "Infeasible": "rcac.errors",
+    "Evaluation": "rcac.evaluation",
+    "evaluate": "rcac.evaluation",
+    "nominal_optimum": "rcac.tabular.bounds",
+    "robust_value_iteration": "rcac.tabular.bounds",
+}
+__all__ = ["RCMDP", "Evaluation", "Infeasible", "InputError", "evaluate", "nominal_optimum", "robust_value_iteration"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rcac' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+register_envs()

@@ -62,7 +62,7 @@ class Evaluation:
         count, states, actions = self.q_values.shape
         if not self._problem.sparse:
             return np.stack([self.worst.dense(k, states) for k in range(count)]).reshape(count, states, actions, states)
-        matrices = [self.worst.matrix(k, states) for k in range(count)]
+        matrices = [self.worst.matrix(k, states).copy() for k in range(count)]
         for matrix in matrices:
             matrix.sum_duplicates()
         return matrices
@@ -86,14 +86,20 @@ def evaluate(
 
 
 def evaluate_checked(
-    problem: RCMDP, policy: np.ndarray, uncertainty: Uncertainty, warm: Evaluation | None = None, tolerance: float = TOLERANCE
+    problem: RCMDP,
+    policy: np.ndarray,
+    uncertainty: Uncertainty,
+    warm: Evaluation | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Evaluation:
     """`evaluate` for loops: the policy and the set are known to fit."""
     values = np.zeros(problem.costs.shape[:2]) if warm is None else warm.values
     memory = None if warm is None else warm.worst.memory
     fixed = newton(problem.rows, problem.costs, policy, problem.discount, uncertainty, values, memory, tolerance)
     returns = fixed.values @ problem.initial
-    return Evaluation(returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, problem, policy)
+    return Evaluation(
+        returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, problem, policy
+    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,9 @@ def newton(
         if discount * size / (1 - discount) <= tolerance * scale or size <= rounding:
             break
         if rounds >= MAX_ROUNDS:
-            warnings.warn(f"evaluation stopped after {rounds} rounds with a residual of {size:.2g}", NotSettled, stacklevel=3)
+            warnings.warn(
+                f"evaluation stopped after {rounds} rounds with a residual of {size:.2g}", NotSettled, stacklevel=3
+            )
             break
         if size >= best and uncertainty.modulus > 1:  # no contraction is promised: take shorter steps
             damping = max(damping / 2, 1 / 16)
@@ -230,7 +238,16 @@ def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, r
 def _evaluate_each(problem: RCMDP, policy: np.ndarray, uncertainty: FiniteKernels, tolerance: float) -> Evaluation:
     """Whole kernels: evaluate each, and keep for every cost the one with the largest return."""
     fixed = [
-        newton(model, problem.costs, policy, problem.discount, Nominal(), np.zeros(problem.costs.shape[:2]), None, tolerance)
+        newton(
+            model,
+            problem.costs,
+            policy,
+            problem.discount,
+            Nominal(),
+            np.zeros(problem.costs.shape[:2]),
+            None,
+            tolerance,
+        )
         for model in uncertainty.models
     ]
     returns = np.stack([f.values @ problem.initial for f in fixed])  # (kernels, N+1)

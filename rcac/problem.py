@@ -42,8 +42,9 @@ class Rows(NamedTuple):
     def take(self, which: np.ndarray) -> "Rows":
         """The rows with these positions, in this order."""
         matrix = sp.csr_array((self.data, self.indices, self.indptr), shape=(self.count, self.width))[which]
-        return Rows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, self.width,
-                    self.ids[which])
+        return Rows(
+            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, self.width, self.ids[which]
+        )
 
     def matrix(self) -> sp.csr_array:
         return sp.csr_array((self.data, self.indices, self.indptr), shape=(self.count, self.width))
@@ -55,8 +56,13 @@ def compress(rows: np.ndarray | sp.csr_array) -> Rows:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     matrix.sort_indices()
-    return Rows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64),
-                matrix.shape[1], np.arange(matrix.shape[0]))
+    return Rows(
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int32),
+        matrix.data.astype(np.float64),
+        matrix.shape[1],
+        np.arange(matrix.shape[0]),
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,7 +122,9 @@ class RCMDP:
             if part.size == 0:
                 part = part.reshape(0, *reward.shape)
             if part.ndim != 3 or part.shape[1:] != reward.shape:
-                raise InputError(f"{name}: shape {part.shape} given, (n, {reward.shape[0]}, {reward.shape[1]}) expected")
+                raise InputError(
+                    f"{name}: shape {part.shape} given, (n, {reward.shape[0]}, {reward.shape[1]}) expected"
+                )
             stacked.append(part if name == "costs" else -part)
         floors = _array("utility_floors", utility_floors, 1, "one for each utility")
         ceilings = _array("budgets", budgets, 1, "one for each cost")
@@ -160,16 +168,25 @@ class RCMDP:
 
     def __repr__(self) -> str:
         many = "" if self.num_constraints == 1 else "s"
-        return (f"RCMDP({self.num_states} states × {self.num_actions} actions, {self.num_constraints} constraint{many}, "
-                f"discount {self.discount:g}, {'sparse' if self.sparse else 'dense'} kernel)")
+        return (
+            f"RCMDP({self.num_states} states × {self.num_actions} actions, {self.num_constraints} constraint{many}, "
+            f"discount {self.discount:g}, {'sparse' if self.sparse else 'dense'} kernel)"
+        )
 
     def save(self, path: str | PathLike) -> None:
         """Write one .npz file (plain arrays, no pickle)."""
-        arrays = dict(format=np.int64(FORMAT), costs=self.costs, budgets=self.budgets, initial=self.initial,
-                      discount=np.float64(self.discount), signs=self.signs)
+        arrays = dict(
+            format=np.int64(FORMAT),
+            costs=self.costs,
+            budgets=self.budgets,
+            initial=self.initial,
+            discount=np.float64(self.discount),
+            signs=self.signs,
+        )
         if self.sparse:
-            arrays |= dict(kernel_data=self.kernel.data, kernel_indices=self.kernel.indices,
-                           kernel_indptr=self.kernel.indptr)
+            arrays |= dict(
+                kernel_data=self.kernel.data, kernel_indices=self.kernel.indices, kernel_indptr=self.kernel.indptr
+            )
         else:
             arrays["kernel"] = self.kernel
         with open(path, "wb") as file:
@@ -187,7 +204,8 @@ class RCMDP:
             raise InputError(f"path: {str(path)!r} is not an .npz file of plain arrays ({error})") from None
         sparse = "kernel" not in arrays
         needed = {"costs", "budgets", "initial", "discount"} | (
-            {"kernel_data", "kernel_indices", "kernel_indptr"} if sparse else {"kernel"})
+            {"kernel_data", "kernel_indices", "kernel_indptr"} if sparse else {"kernel"}
+        )
         if missing := needed - arrays.keys():
             raise InputError(f"path: {str(path)!r} lacks {', '.join(sorted(missing))}")
         if int(arrays.get("format", FORMAT)) > FORMAT:
@@ -198,16 +216,24 @@ class RCMDP:
                 raise InputError(f"costs: shape {arrays['costs'].shape} given, (N+1, S, A) expected")
             _, states, actions = arrays["costs"].shape
             try:
-                kernel = sp.csr_array((arrays["kernel_data"], arrays["kernel_indices"], arrays["kernel_indptr"]),
-                                      shape=(states * actions, states))
+                kernel = sp.csr_array(
+                    (arrays["kernel_data"], arrays["kernel_indices"], arrays["kernel_indptr"]),
+                    shape=(states * actions, states),
+                )
                 kernel.check_format(full_check=True)
             except (ValueError, TypeError) as error:
                 raise InputError(f"kernel: not a CSR matrix ({error})") from None
         discount = arrays["discount"]
         if discount.size != 1:
             raise InputError(f"discount: shape {discount.shape} given, a number expected")
-        return cls(kernel, arrays["costs"], arrays["budgets"], arrays["initial"], discount.reshape(-1)[0],
-                   signs=arrays.get("signs"))
+        return cls(
+            kernel,
+            arrays["costs"],
+            arrays["budgets"],
+            arrays["initial"],
+            discount.reshape(-1)[0],
+            signs=arrays.get("signs"),
+        )
 
 
 def check_policy(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
@@ -263,7 +289,9 @@ def _off(sums: np.ndarray) -> np.ndarray:
 def _check_sums(where: Any, sums: np.ndarray) -> None:
     bad = np.flatnonzero(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
     if len(bad):
-        raise InputError(f"{where(int(bad[0]))}: sums to {float(sums[bad[0]]):.12g}, 1 expected (within {ROW_SUM_TOLERANCE:g})")
+        raise InputError(
+            f"{where(int(bad[0]))}: sums to {float(sums[bad[0]]):.12g}, 1 expected (within {ROW_SUM_TOLERANCE:g})"
+        )
 
 
 def _kernel(kernel: Any, states: int, actions: int) -> Any:
@@ -273,13 +301,17 @@ def _kernel(kernel: Any, states: int, actions: int) -> Any:
     if sp.issparse(kernel):
         matrix = sp.csr_array(kernel, dtype=np.float64, copy=True)
         if matrix.shape != (states * actions, states):
-            raise InputError(f"kernel: sparse shape {matrix.shape} given, (S·A, S) = ({states * actions}, {states}) expected")
+            raise InputError(
+                f"kernel: sparse shape {matrix.shape} given, (S·A, S) = ({states * actions}, {states}) expected"
+            )
         matrix.sum_duplicates()
         owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         for bad, expected in ((~np.isfinite(matrix.data), "a finite number"), (matrix.data < 0, "a probability ≥ 0")):
             if bad.any():
                 i = int(np.argmax(bad))
-                raise InputError(f"{where(int(owner[i]))}[{matrix.indices[i]}]: {matrix.data[i]} given, {expected} expected")
+                raise InputError(
+                    f"{where(int(owner[i]))}[{matrix.indices[i]}]: {matrix.data[i]} given, {expected} expected"
+                )
         sums = matrix.sum(axis=1)
         _check_sums(where, sums)
         if _off(sums).any():
@@ -292,7 +324,9 @@ def _kernel(kernel: Any, states: int, actions: int) -> Any:
         hint = ""
         if dense.shape == (actions, states, states):
             hint = "; this looks like (A, S, S): pass kernel.transpose(1, 0, 2)"
-        raise InputError(f"kernel: shape {dense.shape} given, (S, A, S) = ({states}, {actions}, {states}) expected{hint}")
+        raise InputError(
+            f"kernel: shape {dense.shape} given, (S, A, S) = ({states}, {actions}, {states}) expected{hint}"
+        )
     flat = dense.reshape(-1, states)
     if (flat < 0).any():
         m, j = (int(i) for i in np.argwhere(flat < 0)[0])

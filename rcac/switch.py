@@ -1,12 +1,12 @@
 """Which cost does this step descend?
 
-    Given returns J (N+1,) in cost form, objective first, and budgets b (N,), a switch scores every term
+Given returns J (N+1,) in cost form, objective first, and budgets b (N,), a switch scores every term
 
-        surrogate   [ J_0/λ ,  J_n − b_n + ξ ]             descend the largest
-        epigraph    [ J_0 − b_0 ,  J_n − b_n ]             descend the largest
-        CRPO        J_n − b_n while any exceeds its tolerance, else J_0
+    surrogate   [ J_0/λ ,  J_n − b_n + ξ ]             descend the largest
+    epigraph    [ J_0 − b_0 ,  J_n − b_n ]             descend the largest
+    CRPO        J_n − b_n while any exceeds its tolerance, else J_0
 
-    and ranks iterates by `merit` (a tuple, lexicographic, smaller is better). Tabular and deep methods share it.
+and ranks iterates by `merit` (a tuple, lexicographic, smaller is better). Tabular and deep methods share it.
 """
 
 from dataclasses import dataclass

@@ -17,3 +17,61 @@ def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
+
+
+def random_problem(rng, states=5, actions=3, constraints=1, discount=0.9, sparse_share=0.5, scale=1.0):
+    """A dense RCMDP with zeros in some rows, costs of both signs, and budgets that do not matter."""
+    from rcac.problem import RCMDP
+
+    kernel = random_rows(rng, states * actions, states, sparse_share).reshape(states, actions, states)
+    costs = rng.normal(size=(constraints + 1, states, actions)) * scale
+    return RCMDP(kernel, costs, np.zeros(constraints), rng.dirichlet(np.ones(states)), discount)
+
+
+def random_policy(rng, problem):
+    return rng.dirichlet(np.ones(problem.num_actions), size=problem.num_states)
+
+
+def every_set(states, rng=None, kernels=None):
+    """One of each uncertainty set, for problems with this many states."""
+    from rcac.uncertainty import (
+        ChiSquare,
+        FiniteKernels,
+        KLBall,
+        KLPenalty,
+        LinearIPM,
+        Nominal,
+        TotalVariation,
+        Wasserstein,
+    )
+
+    metric = np.abs(np.subtract.outer(np.arange(states), np.arange(states))).astype(float)
+    features = np.column_stack([np.ones(states), np.linspace(-1, 1, states)]) if states > 1 else np.ones((1, 1))
+    sets = {
+        "nominal": Nominal(),
+        "kl_ball": KLBall(0.05),
+        "kl_penalty": KLPenalty(2.0),
+        "tv": TotalVariation(0.1),
+        "tv_support": TotalVariation(0.1, within_support=True),
+        "chi_square": ChiSquare(0.2),
+        "wasserstein": Wasserstein(0.3, metric),
+        "linear_ipm": LinearIPM(0.01, features),
+    }
+    if kernels is not None:
+        sets["finite"] = FiniteKernels(kernels)
+        sets["whole_kernels"] = FiniteKernels(kernels, rectangular=False)
+    return sets
+
+
+SET_NAMES = [
+    "nominal",
+    "kl_ball",
+    "kl_penalty",
+    "tv",
+    "tv_support",
+    "chi_square",
+    "wasserstein",
+    "linear_ipm",
+    "finite",
+    "whole_kernels",
+]

@@ -15,7 +15,15 @@ from scipy.optimize import linprog
 from rcac.errors import InputError
 from rcac.problem import compress
 from rcac.uncertainty import (
-    ChiSquare, FiniteKernels, InexactWarning, KLBall, KLPenalty, LinearIPM, Nominal, TotalVariation, Wasserstein,
+    ChiSquare,
+    FiniteKernels,
+    InexactWarning,
+    KLBall,
+    KLPenalty,
+    LinearIPM,
+    Nominal,
+    TotalVariation,
+    Wasserstein,
 )
 
 ROWS, STATES = 1000, 5
@@ -52,15 +60,24 @@ def inner(rng, radii, constraint, price=None):
     """cvxpy's worst case of 1000 scaled values; `constraint(q, p, r)` and `price(q, p, r)` describe the set."""
     values, nominal, radius = cases(rng, radii)
     span = np.maximum(np.ptp(values, axis=1), 1e-300)
-    q, p, v, r = cp.Variable(STATES, nonneg=True), cp.Parameter(STATES, nonneg=True), cp.Parameter(STATES), cp.Parameter(nonneg=True)
+    q, p, v, r = (
+        cp.Variable(STATES, nonneg=True),
+        cp.Parameter(STATES, nonneg=True),
+        cp.Parameter(STATES),
+        cp.Parameter(nonneg=True),
+    )
     support = cp.Parameter(STATES, nonneg=True)
     objective = v @ q - (price(q, p, r) if price else 0)
     problem = cp.Problem(cp.Maximize(objective), [cp.sum(q) == 1, q <= support, *constraint(q, p, r)])
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]  # in [0, 1], as solvers like it
     reached = nominal > 0  # elsewhere q is 0, and q log(q/p) is 0 for any p > 0
-    found = cvxpy_solutions(problem, (
-        {p: np.where(reached[i], nominal[i], 1), support: reached[i] * 1.0, v: shifted[i], r: radius[i]} for i in range(ROWS)
-    ))
+    found = cvxpy_solutions(
+        problem,
+        (
+            {p: np.where(reached[i], nominal[i], 1), support: reached[i] * 1.0, v: shifted[i], r: radius[i]}
+            for i in range(ROWS)
+        ),
+    )
     return values, nominal, radius, span, values.min(axis=1) + span * found
 
 
@@ -72,10 +89,13 @@ def check_against(values, nominal, kernel, value, truth, span):
 
 def test_kl_ball_against_cvxpy(rng):
     values, nominal, radius, span, truth = inner(
-        rng, [1e-4, 1e-2, 0.3, 3.0],
+        rng,
+        [1e-4, 1e-2, 0.3, 3.0],
         lambda q, p, r: [cp.sum(cp.rel_entr(q, p)) <= r],
     )
-    value, kernel = zip(*(KLBall(r).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)), strict=True)
+    value, kernel = zip(
+        *(KLBall(r).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)), strict=True
+    )
     kernel = np.array(kernel)
     check_against(values, nominal, kernel, np.array(value), truth, span)
     assert np.all(kl(kernel, nominal) <= radius * (1 + 1e-9) + 1e-12)
@@ -100,14 +120,25 @@ def test_chi_square_against_cvxpy(rng):
     values, nominal, radius = cases(rng, [1e-4, 1e-2, 0.3, 3.0, 50.0])
     span = np.ptp(values, axis=1)
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
-    q, root, v, r = cp.Variable(STATES, nonneg=True), cp.Parameter(STATES, nonneg=True), cp.Parameter(STATES), cp.Parameter(nonneg=True)
+    q, root, v, r = (
+        cp.Variable(STATES, nonneg=True),
+        cp.Parameter(STATES, nonneg=True),
+        cp.Parameter(STATES),
+        cp.Parameter(nonneg=True),
+    )
     # q = root·x with root = √p:  Σ (q−p)²/p = ‖x − root‖²
     x = cp.Variable(STATES, nonneg=True)
     problem = cp.Problem(cp.Maximize(v @ q), [q == cp.multiply(root, x), cp.sum(q) == 1, cp.norm(x - root) <= r])
-    found = cvxpy_solutions(problem, ({root: np.sqrt(nominal[i]), v: shifted[i], r: np.sqrt(radius[i])} for i in range(ROWS)))
+    found = cvxpy_solutions(
+        problem, ({root: np.sqrt(nominal[i]), v: shifted[i], r: np.sqrt(radius[i])} for i in range(ROWS))
+    )
     truth = values.min(axis=1) + span * found
-    value, kernel = (np.array(x) for x in zip(
-        *(ChiSquare(r).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)), strict=True))
+    value, kernel = (
+        np.array(x)
+        for x in zip(
+            *(ChiSquare(r).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)), strict=True
+        )
+    )
     check_against(values, nominal, kernel, value, truth, span)
     assert np.all(kernel[nominal == 0] == 0)
     distance = np.sum(np.where(nominal > 0, (kernel - nominal) ** 2 / np.where(nominal > 0, nominal, 1), 0), axis=1)
@@ -119,13 +150,19 @@ def test_wasserstein_against_cvxpy(rng):
     span = np.ptp(values, axis=1)
     plan = cp.Variable((STATES, STATES), nonneg=True)
     p, v, r = cp.Parameter(STATES, nonneg=True), cp.Parameter(STATES), cp.Parameter(nonneg=True)
-    problem = cp.Problem(cp.Maximize(v @ cp.sum(plan, axis=0)),
-                         [cp.sum(plan, axis=1) == p, cp.sum(cp.multiply(METRIC, plan)) <= r])
+    problem = cp.Problem(
+        cp.Maximize(v @ cp.sum(plan, axis=0)), [cp.sum(plan, axis=1) == p, cp.sum(cp.multiply(METRIC, plan)) <= r]
+    )
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
     found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(ROWS)))
     truth = values.min(axis=1) + span * found
-    value, kernel = (np.array(x) for x in zip(
-        *(Wasserstein(r, METRIC).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)), strict=True))
+    value, kernel = (
+        np.array(x)
+        for x in zip(
+            *(Wasserstein(r, METRIC).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)),
+            strict=True,
+        )
+    )
     check_against(values, nominal, kernel, value, truth, span)
     # on a line, W₁ is the area between the distribution functions
     distance = np.abs(np.cumsum(kernel - nominal, axis=1))[:, :-1].sum(axis=1)
@@ -140,7 +177,11 @@ def test_wasserstein_with_any_metric_against_a_linear_program(seed):
         n = int(rng.integers(1, 8))
         metric = rng.integers(1, 4, size=(n, n)) * rng.choice([1.0, 0.37])
         np.fill_diagonal(metric, 0)
-        p, v, r = random_rows(rng, 1, n, 0.5)[0], rng.integers(-3, 4, size=n).astype(float), rng.choice([0, 0.1, 0.7, 5])
+        p, v, r = (
+            random_rows(rng, 1, n, 0.5)[0],
+            rng.integers(-3, 4, size=n).astype(float),
+            rng.choice([0, 0.1, 0.7, 5]),
+        )
         eq = np.kron(np.eye(n), np.ones(n))
         truth = -linprog(-np.tile(v, n), A_ub=metric.reshape(1, -1), b_ub=[r], A_eq=eq, b_eq=p).fun
         value, kernel = Wasserstein(r, metric).worst_case(v, p)
@@ -155,7 +196,12 @@ def test_linear_ipm_against_cvxpy(rng):
     weights = rng.normal(size=(ROWS, 3)) * 10 ** rng.uniform(-2, 3, size=(ROWS, 1))
     values, radius = weights @ FEATURES.T, rng.choice([1e-4, 1e-2, 0.1], size=ROWS)
     span = np.ptp(values, axis=1)
-    q, p, v, r = cp.Variable(STATES, nonneg=True), cp.Parameter(STATES, nonneg=True), cp.Parameter(STATES), cp.Parameter(nonneg=True)
+    q, p, v, r = (
+        cp.Variable(STATES, nonneg=True),
+        cp.Parameter(STATES, nonneg=True),
+        cp.Parameter(STATES),
+        cp.Parameter(nonneg=True),
+    )
     problem = cp.Problem(cp.Maximize(v @ q), [cp.sum(q) == 1, cp.norm(FEATURES[:, 1:].T @ (q - p)) <= r])
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
     found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(ROWS)))
@@ -181,17 +227,28 @@ def test_linear_ipm_against_cvxpy(rng):
 @pytest.mark.parametrize("within_support", [True, False])
 def test_total_variation_against_a_linear_program(rng, within_support):
     values, nominal, radius = cases(rng, [1e-3, 0.05, 0.4, 0.9, 1.0, 2.0])
-    value, kernel = (np.array(x) for x in zip(
-        *(TotalVariation(r, within_support).worst_case(v, p) for v, p, r in zip(values, nominal, radius, strict=True)),
-        strict=True))
+    value, kernel = (
+        np.array(x)
+        for x in zip(
+            *(
+                TotalVariation(r, within_support).worst_case(v, p)
+                for v, p, r in zip(values, nominal, radius, strict=True)
+            ),
+            strict=True,
+        )
+    )
     assert_distribution(kernel)
     for i in range(ROWS):
         # q = p + up − down, Σ up = Σ down ≤ r
         v, p, scale = values[i], nominal[i], np.abs(values[i]).max()
         allowed = [(0, None if p[j] > 0 or not within_support else 0) for j in range(STATES)]
         found = linprog(
-            np.concatenate([-v, v]) / scale, A_eq=[[1] * STATES + [-1] * STATES], b_eq=[0],
-            A_ub=[[1] * STATES + [0] * STATES], b_ub=[radius[i]], bounds=[*allowed, *[(0, x) for x in p]],
+            np.concatenate([-v, v]) / scale,
+            A_eq=[[1] * STATES + [-1] * STATES],
+            b_eq=[0],
+            A_ub=[[1] * STATES + [0] * STATES],
+            b_ub=[radius[i]],
+            bounds=[*allowed, *[(0, x) for x in p]],
         )
         assert value[i] == pytest.approx(p @ v - found.fun * scale, abs=1e-10 * max(1, np.ptp(v)))
         assert kernel[i] @ v == pytest.approx(value[i], abs=1e-11 * max(1, scale))
@@ -215,8 +272,11 @@ def test_finite_kernels_choose_the_best_row(rng):
 def sets_by_radius(states):
     metric = np.abs(np.subtract.outer(np.arange(states), np.arange(states))).astype(float)
     return {
-        "kl": KLBall, "tv": TotalVariation, "tv_support": lambda r: TotalVariation(r, within_support=True),
-        "chi2": ChiSquare, "wasserstein": lambda r: Wasserstein(r, metric),
+        "kl": KLBall,
+        "tv": TotalVariation,
+        "tv_support": lambda r: TotalVariation(r, within_support=True),
+        "chi2": ChiSquare,
+        "wasserstein": lambda r: Wasserstein(r, metric),
     }
 
 
@@ -278,13 +338,18 @@ def test_kl_penalty_stays_finite_and_exact(ratio):
     import mpmath as mp
 
     mp.mp.dps = 60
-    v, p = np.array([0.0, 3.0, 10.0, 7.0]), np.array([[0.4, 0.6, 0, 0], [0.25, 0.25, 0.25, 0.25], [0, 1, 0, 0], [0.5, 0, 0, 0.5]])
+    v, p = (
+        np.array([0.0, 3.0, 10.0, 7.0]),
+        np.array([[0.4, 0.6, 0, 0], [0.25, 0.25, 0.25, 0.25], [0, 1, 0, 0], [0.5, 0, 0, 0.5]]),
+    )
     theta = 10.0 / ratio
     value, kernel = KLPenalty(theta).worst_case(v, p)
     assert np.isfinite(value).all()
     assert_distribution(kernel)
     for i, row in enumerate(p):
-        truth = theta * mp.log(sum(mp.mpf(float(x)) * mp.exp(mp.mpf(float(y)) / mp.mpf(theta)) for x, y in zip(row, v, strict=True)))
+        truth = theta * mp.log(
+            sum(mp.mpf(float(x)) * mp.exp(mp.mpf(float(y)) / mp.mpf(theta)) for x, y in zip(row, v, strict=True))
+        )
         assert abs(value[i] - truth) <= 1e-13 * 10
 
 
@@ -360,4 +425,3 @@ def test_threads_do_not_change_results(name, rng):
 def test_bad_sets_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
-

@@ -10,6 +10,15 @@ from rcac.uncertainty.tv import TotalVariation
 from rcac.uncertainty.wasserstein import Wasserstein
 
 __all__ = [
-    "ChiSquare", "FiniteKernels", "InexactWarning", "KLBall", "KLPenalty", "LinearIPM", "Nominal", "TotalVariation",
-    "Uncertainty", "Wasserstein", "Worst",
+    "ChiSquare",
+    "FiniteKernels",
+    "InexactWarning",
+    "KLBall",
+    "KLPenalty",
+    "LinearIPM",
+    "Nominal",
+    "TotalVariation",
+    "Uncertainty",
+    "Wasserstein",
+    "Worst",
 ]

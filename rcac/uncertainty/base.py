@@ -63,8 +63,10 @@ class Uncertainty(ABC):
         """Refuse a problem whose shape does not fit this set's own arrays."""
         radius = getattr(self, "radius", 0.0)
         if np.ndim(radius) and np.shape(radius) != (problem.num_states, problem.num_actions):
-            raise InputError(f"radius: shape {np.shape(radius)} given, a number or "
-                             f"({problem.num_states}, {problem.num_actions}) expected")
+            raise InputError(
+                f"radius: shape {np.shape(radius)} given, a number or "
+                f"({problem.num_states}, {problem.num_actions}) expected"
+            )
 
     def worst_case(self, values: np.ndarray, nominal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Largest expectation and a kernel that attains it, for values (…, S) and nominal rows (…, S), broadcast.

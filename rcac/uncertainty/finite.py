@@ -1,7 +1,7 @@
 """A finite set of kernels.
 
-    rectangular      every (s,a) has its own choice among the kernels' rows:  max_i  P_i(·|s,a)ᵀV
-    whole kernels    one choice for all (s,a) (not rectangular): the evaluator takes each kernel, and the largest return
+rectangular      every (s,a) has its own choice among the kernels' rows:  max_i  P_i(·|s,a)ᵀV
+whole kernels    one choice for all (s,a) (not rectangular): the evaluator takes each kernel, and the largest return
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,9 @@ class FiniteKernels(Uncertainty):
         expected = (problem.num_states * problem.num_actions, problem.num_states)
         given = (self.models[0].count, self.models[0].width)  # type: ignore[attr-defined]
         if given != expected:
-            raise InputError(f"kernels: {given[0]} rows of {given[1]} states given, {expected[0]} rows of {expected[1]} expected")
+            raise InputError(
+                f"kernels: {given[0]} rows of {given[1]} states given, {expected[0]} rows of {expected[1]} expected"
+            )
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
         union, data = self.union  # type: ignore[attr-defined]
@@ -61,9 +63,9 @@ class FiniteKernels(Uncertainty):
             places = np.concatenate([np.arange(union.indptr[m], union.indptr[m + 1]) for m in rows.ids])
             union, data = union.take(rows.ids), data[:, places]
         owner = np.repeat(np.arange(union.count), np.diff(union.indptr))
-        expected = np.stack([
-            sp.csr_array((d, union.indices, union.indptr), shape=(union.count, union.width)) @ values.T for d in data
-        ])  # (kernels, M, K)
+        expected = np.stack(
+            [sp.csr_array((d, union.indices, union.indptr), shape=(union.count, union.width)) @ values.T for d in data]
+        )  # (kernels, M, K)
         choice = np.argmax(expected, axis=0)  # (M, K)
         value = np.take_along_axis(expected, choice[None], axis=0)[0].T
         kernel = np.stack([data[choice[owner, k], np.arange(len(owner))] for k in range(len(values))])

@@ -66,8 +66,12 @@ class LinearIPM(Uncertainty):
         amount = np.broadcast_to(radius, nominal.value.shape)
         lowest = self._lowest(rows, radius, direction)
         if lowest < -1e-12:
-            warnings.warn(f"LinearIPM: the attaining kernel has a probability of {lowest:.3g}; "
-                          "the closed form is an upper bound here, not exact", InexactWarning, stacklevel=3)
+            warnings.warn(
+                f"LinearIPM: the attaining kernel has a probability of {lowest:.3g}; "
+                "the closed form is an upper bound here, not exact",
+                InexactWarning,
+                stacklevel=3,
+            )
         return nominal._replace(value=nominal.value + radius * norm[:, None], amount=amount, direction=direction)
 
     @staticmethod

@@ -36,7 +36,9 @@ def _hulls(v, start, target, distance):
             t, d = target[i], distance[i]
             if v[t] <= at_v[n - 1]:
                 continue
-            while n > 1 and (at_v[n - 1] - at_v[n - 2]) * (d - at_d[n - 1]) <= (v[t] - at_v[n - 1]) * (at_d[n - 1] - at_d[n - 2]):
+            while n > 1 and (at_v[n - 1] - at_v[n - 2]) * (d - at_d[n - 1]) <= (v[t] - at_v[n - 1]) * (
+                at_d[n - 1] - at_d[n - 2]
+            ):
                 n -= 1
             at_d[n], at_v[n], at_t[n] = d, v[t], t
             n += 1
@@ -122,9 +124,12 @@ class Wasserstein(Uncertainty):
         else:
             origin, target = (i.ravel() for i in np.indices((size, size), np.int32))
             distance = matrix.ravel()
-        for bad, expected in ((~np.isfinite(distance), "a finite number"), (distance < 0, "a distance ≥ 0"),
-                              ((origin == target) & (distance != 0), "0 on the diagonal"),
-                              ((origin != target) & (distance == 0), "a distance > 0 between two states")):
+        for bad, expected in (
+            (~np.isfinite(distance), "a finite number"),
+            (distance < 0, "a distance ≥ 0"),
+            ((origin == target) & (distance != 0), "0 on the diagonal"),
+            ((origin != target) & (distance == 0), "a distance > 0 between two states"),
+        ):
             if bad.any():
                 i = int(np.argmax(bad))
                 raise InputError(f"metric[{origin[i]}, {target[i]}]: {distance[i]} given, {expected} expected")

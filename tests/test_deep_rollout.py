@@ -1,0 +1,160 @@
+"""Rollouts: both ways of autoreset, what enters a batch, what is measured, and what is refused."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rcac.deep.episodes import Episodes
+from rcac.deep.rollout import Rollout
+from rcac.deep.spaces import action_codec, observation_encoder
+from rcac.errors import InputError
+
+
+class Counter(gym.Env):
+    """Observes how many steps it has taken, times 1; ends after `length` steps, by termination or truncation."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, length=3, terminates=True, fault=None, costs=1):
+        self.length, self.terminates, self.fault, self.costs = length, terminates, fault, costs
+        self.taken = self.total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.array([0.0], dtype=np.float32), {}
+
+    def step(self, action):
+        self.taken += 1
+        self.total += 1
+        over = self.taken == self.length
+        observation, reward, info = np.array([self.taken], dtype=np.float32), 2.0, {"cost": float(self.taken)}
+        if self.costs > 1:
+            info["costs"] = np.array([self.taken, 10.0 * self.taken])
+        if self.total == 2 and self.fault == "observation":
+            observation = np.array([np.nan], dtype=np.float32)
+        if self.total == 2 and self.fault == "reward":
+            reward = np.nan
+        if self.total == 2 and self.fault == "cost":
+            info["cost"] = np.inf
+        if self.total == 2 and self.fault == "missing":
+            info = {}
+        if self.total == 2 and self.fault == "raises":
+            raise RuntimeError("the plant is on fire")
+        return observation, reward, over and self.terminates, over and not self.terminates, info
+
+
+def rollout(mode=AutoresetMode.NEXT_STEP, constraints=1, length=8, **options):
+    makers = [lambda k=k: Counter(length=3 + k, **options) for k in range(2)]
+    envs = SyncVectorEnv(makers, autoreset_mode=mode)
+    encoder, actions = observation_encoder(envs.single_observation_space), action_codec(envs.single_action_space)
+    made = Rollout(envs, encoder, actions, constraints, length)
+    made.reset(0)
+    return made
+
+
+def zeros(observations, t):
+    return np.zeros(len(observations), dtype=np.int64)
+
+
+def transitions(trajectory, copy):
+    """(s, c_1, s', terminated, truncated) of the transitions of one copy, whatever the way of autoreset."""
+    following = trajectory.observations[1:].copy()
+    if len(trajectory.final):
+        following[trajectory.final_at[:, 0], trajectory.final_at[:, 1]] = trajectory.final
+    rows = []
+    for t in np.flatnonzero(trajectory.valid[:, copy]):
+        end = bool(trajectory.terminated[t, copy])
+        after = None if end else float(following[t, copy, 0])  # nothing is read behind a termination
+        truncated = bool(trajectory.truncated[t, copy])
+        rows.append((float(trajectory.observations[t, copy, 0]), trajectory.costs[1, t, copy], after, end, truncated))
+    return rows
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_transitions_are_those_of_the_single_environment(mode, terminates):
+    trajectory = rollout(mode, terminates=terminates).collect(zeros)
+    for copy in range(2):
+        length = 3 + copy
+        last = None if terminates else float(length)
+        episode = [(float(t), t + 1.0, t + 1.0, False, False) for t in range(length - 1)]
+        episode.append((length - 1.0, float(length), last, terminates, not terminates))
+        rows = transitions(trajectory, copy)
+        expected = (episode * 3)[: len(rows)]
+        assert rows == expected
+        assert len(rows) == (8 if mode == AutoresetMode.SAME_STEP else 8 - 8 // (length + 1))
+
+
+def test_the_reset_step_is_not_valid_even_across_rollouts():
+    made = rollout(length=3)  # copy 0 ends with the rollout's last step
+    first, second = made.collect(zeros), made.collect(zeros)
+    assert first.valid.all()
+    np.testing.assert_array_equal(second.valid, [[False, True], [True, False], [True, True]])
+    assert (second.costs[:, ~second.valid] == 0).all()
+    assert first.observations[-1].tolist() == second.observations[0].tolist()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_initial_observations_are_collected(mode):
+    trajectory = rollout(mode).collect(zeros)
+    assert len(trajectory.initial) >= 3
+    assert (trajectory.initial == 0).all()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_episodes_are_measured_across_rollouts(mode):
+    made, episodes = rollout(mode, length=5), Episodes(2, 2, 0.5, 3)
+    for _ in range(4):
+        episodes.record(made.collect(zeros))
+    assert episodes.full
+    assert {episode.length for episode in episodes.finished} <= {3, 4}
+    for plain, discounted, length, middle in episodes.finished:
+        assert 20 - 3 * 5 < middle < 20  # of the last steps of 20
+        costs = np.arange(1, length + 1)
+        assert plain.tolist() == [-2.0 * length, costs.sum()]
+        factors = 0.5 ** np.arange(length)
+        np.testing.assert_allclose(discounted, [-2.0 * factors.sum(), (factors * costs).sum()])
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_two_constraints(mode):
+    trajectory = rollout(mode, constraints=2, costs=2).collect(zeros)
+    np.testing.assert_allclose(trajectory.costs[2], 10 * trajectory.costs[1])
+
+
+def test_without_constraints_no_cost_is_asked_for():
+    assert rollout(constraints=0, fault="missing").collect(zeros).costs.shape == (1, 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("observation", "observation"),
+        ("reward", "reward is nan"),
+        ("cost", "cost 1 is inf"),
+        ("missing", 'no "cost"'),
+        ("raises", "the plant is on fire"),
+    ],
+)
+def test_a_faulty_environment_is_named_with_its_step(fault, words):
+    made = rollout(fault=fault)
+    with pytest.raises(InputError, match=words) as caught:
+        made.collect(zeros)
+    assert "step 1" in str(caught.value)
+    assert made.name in str(caught.value)
+
+
+def test_the_number_of_costs_must_match_the_budgets():
+    with pytest.raises(InputError, match="2 costs, 1 expected"):
+        rollout(costs=2).collect(zeros)
+    with pytest.raises(InputError, match="1 costs, 2 expected"):
+        rollout(constraints=2).collect(zeros)
+
+
+def test_an_environment_that_does_not_reset_itself_is_refused():
+    with pytest.raises(InputError, match="autoreset_mode"):
+        rollout(AutoresetMode.DISABLED)

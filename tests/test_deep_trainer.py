@@ -1,0 +1,339 @@
+"""The trainer: what the critics converge to, that it learns, that it is reproducible, and that it resumes exactly."""
+
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import yaml
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from rcac.envs import register_envs
+
+from rcac.deep.act import Policy
+from rcac.deep.settings import DeepSettings
+from rcac.deep.trainer import Trainer, environment_seed
+from rcac.errors import InputError
+from rcac.learner import State
+
+register_envs()
+ALGORITHMS = ["rcac", "rcac_npg", "cac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"]
+FOLDER = Path(__file__).parent.parent / "conf" / "algo"
+TINY = {"num_envs": 4, "rollout_length": 16, "actor_hidden": [8], "critic_hidden": [8], "window": 3, "actor_batch": 32}
+TINY |= {"critic_batch": 32, "actor_epochs": 2, "critic_epochs": 1}
+
+
+def row(name, **changes):
+    """Settings of an algorithm's row, with changes."""
+    return DeepSettings(**{**yaml.safe_load((FOLDER / f"{name}.yaml").read_text()), **changes})
+
+
+def cartpole(copies=4, mode=AutoresetMode.NEXT_STEP, **options):
+    name = "rcac/NoisyCartPole-v0"
+    how = {"num_envs": copies, "vectorization_mode": "vector_entry_point", "autoreset_mode": mode}
+    return gym.make_vec(name, **how, noise_high=0.04, **options)
+
+
+def tiny(name, seed=0, updates=8, budget=200.0, **changes):
+    settings = row(name, **{**TINY, "total_steps": 64 * updates, **changes})
+    return Trainer(cartpole(settings.num_envs), [budget], settings, seed, 500)
+
+
+def run(trainer, updates=None):
+    steps = []
+    while not trainer.finished and (updates is None or len(steps) < updates):
+        steps.append(trainer.step())
+    return steps
+
+
+class Constant(VectorEnv):
+    """Cost 1 and reward 1 at every step, whatever is done; truncated after `length` steps."""
+
+    def __init__(self, copies=4, length=7, mode=AutoresetMode.NEXT_STEP):
+        self.num_envs, self.length = copies, length
+        self.metadata = {"autoreset_mode": mode}
+        self.same = mode == AutoresetMode.SAME_STEP
+        self.single_observation_space = Box(-1, 1, (2,), np.float32)
+        self.single_action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = np.arange(self.num_envs) % self.length
+        self.over = np.zeros(self.num_envs, dtype=bool)
+        return self._see(), {}
+
+    def _see(self):
+        return self.np_random.uniform(-1, 1, (self.num_envs, 2)).astype(np.float32)
+
+    def step(self, actions):
+        self.clock += 1
+        self.clock[self.over] = 0
+        reward = np.where(self.over, 0.0, 1.0)
+        truncated = (self.clock >= self.length) & ~self.over
+        infos = {"cost": np.ones(self.num_envs)}
+        if self.same:
+            infos["final_obs"] = self._see()
+            self.clock[truncated] = 0
+        else:
+            self.over = truncated
+        return self._see(), reward, np.zeros(self.num_envs, dtype=bool), truncated, infos
+
+
+class Line(gym.Env):
+    """A point on a line, pushed by a continuous action; reward for being at 1, two costs."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Box(-0.5, 0.5, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.taken = 0.0, 0
+        return np.array([self.x], dtype=np.float32), {}
+
+    def step(self, action):
+        self.x += float(action[0])
+        self.taken += 1
+        info = {"cost": abs(self.x), "costs": np.array([abs(self.x), float(action[0]) ** 2])}
+        return np.array([self.x], dtype=np.float32), -abs(self.x - 1), False, self.taken >= 20, info
+
+
+class Corridor(gym.Env):
+    """Five cells, right is better; Discrete observations starting at 3."""
+
+    observation_space = Discrete(5, start=3)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell, self.taken = 0, 0
+        return 3, {}
+
+    def step(self, action):
+        self.cell = int(np.clip(self.cell + (1 if action == 1 else -1), 0, 4))
+        self.taken += 1
+        return 3 + self.cell, float(self.cell), False, self.taken >= 15, {"cost": float(self.cell == 0)}
+
+
+# What the critics converge to
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_constant_cost_has_the_value_of_an_endless_sum(mode):
+    """1/(1−γ), through truncations every 7 steps: cutting there, or counting the reset step, would lower it."""
+    gamma = 0.9
+    changes = {"gamma": gamma, "radius": 0.0, "critic_lr": 3e-3, "critic_epochs": 4, "rollout_length": 32}
+    settings = row("rcac_npg", **{**TINY, **changes, "total_steps": 128 * 60})
+    trainer = Trainer(Constant(mode=mode), [1e9], settings, 0, 7)
+    steps = run(trainer)
+    metrics = steps[-1].metrics
+    assert metrics["cost/1/estimate"] == pytest.approx(1 / (1 - gamma), rel=0.02)
+    assert metrics["return/estimate"] == pytest.approx(1 / (1 - gamma), rel=0.02)
+    assert metrics["cost/1/episode"] == pytest.approx(7.0)
+    assert metrics["policy/skipped"] == 0
+
+
+def test_the_radius_raises_what_the_critics_say_of_a_cost_and_lowers_the_return():
+    values = {}
+    for radius in (0.0, 0.05):
+        steps = run(tiny("rcac", updates=60, radius=radius, critic_lr=1e-2, critic_epochs=4, seed=3))
+        values[radius] = np.mean([[s.metrics["return/estimate"], s.metrics["cost/1/estimate"]] for s in steps[-20:]], 0)
+    assert values[0.05][0] < values[0.0][0]
+    assert values[0.05][1] > values[0.0][1]
+
+
+# Learning
+
+
+@pytest.mark.parametrize("name", ["rcac", "rcac_npg", "rcac_sqp"])
+def test_cartpole_is_learnt(name):
+    settings = row(name, total_steps=250_000, anneal=False)
+    trainer = Trainer(cartpole(settings.num_envs), [200.0], settings, 1, 500)
+    best = 0.0
+    while not trainer.finished and best < 400:
+        best = max(best, trainer.step().metrics.get("return/episode", 0.0))
+    assert best >= 400
+
+
+def test_continuous_actions_and_two_constraints():
+    for scale in ("independent", "dependent"):
+        changes = {"num_envs": 8, "rollout_length": 40, "gaussian_scale": scale, "window": 20, "gamma": 0.9}
+        settings = row("rcac_sqp", **{**TINY, **changes, "total_steps": 320 * 60, "kl_radius": 0.03})
+        envs = SyncVectorEnv([Line] * 8, autoreset_mode=AutoresetMode.SAME_STEP)
+        trainer = Trainer(envs, [12.0, 50.0], settings, 0, 20)
+        steps = run(trainer)
+        first, last = steps[1].terms, trainer.summary()
+        assert last["feasible"]
+        assert last["return"] > first[0].value + 2
+        assert [term.label for term in first] == ["return", "cost", "cost 2"]
+        policy = Policy(trainer.policy())
+        action = policy(np.array([0.0], dtype=np.float32))
+        assert Line.action_space.contains(action)
+
+
+def test_discrete_observations():
+    changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 30}
+    trainer = Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row("rcac_npg", **{**TINY, **changes}), 0, 15)
+    run(trainer)
+    policy = Policy(trainer.policy())
+    assert [policy(cell) for cell in (3, 4, 5, 6)] == [1, 1, 1, 1]
+
+
+def test_a_violated_constraint_is_descended_by_every_switch():
+    for name in ("rcac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"):
+        trainer = tiny(name, budget=-1e6, updates=3)
+        steps = run(trainer)
+        assert {step.descending for step in steps} == {"cost"}
+        assert not steps[-1].terms[1].met
+        trainer = tiny(name, budget=1e6, updates=2)
+        assert {step.descending for step in run(trainer)} == {"return"}
+
+
+def test_the_level_is_bisected_between_phases():
+    steps = run(tiny("epirc_pgs_deep", updates=8, epigraph_phases=4, epigraph_low=-100.0, epigraph_high=0.0))
+    levels = [step.metrics["switch/level"] for step in steps]
+    assert levels[0] == levels[1] == -50.0
+    assert len(set(levels)) == 4
+    widths = np.abs(np.diff(sorted(set(levels), key=levels.index)))
+    np.testing.assert_allclose(widths, [25.0, 12.5, 6.25])
+
+
+@pytest.mark.parametrize("changes", [{"advantage": "q_regression"}, {"critics": "selected"}, {"scope": "all"}])
+@pytest.mark.parametrize("name", ["rcac", "rcac_npg", "rcac_sqp"])
+def test_the_papers_own_ways_run(name, changes):
+    steps = run(tiny(name, updates=4, **changes))
+    assert all(np.isfinite(list(step.metrics.values())).all() for step in steps)
+    assert max(step.metrics["policy/kl"] for step in steps) > 0
+
+
+# The same again
+
+
+def weights(trainer):
+    state = trainer.state()
+    return {name: array for name, array in state.tensors.items() if not name.startswith("environment")}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_same_seed_same_weights(name):
+    one, other, third = tiny(name), tiny(name), tiny(name, seed=1)
+    for trainer in (one, other, third):
+        run(trainer)
+    assert_same(weights(one), weights(other))
+    assert not np.array_equal(one.actor.numpy(), third.actor.numpy())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_interrupted_or_not_the_weights_are_the_same(name):
+    whole, first, second = tiny(name), tiny(name), tiny(name)
+    run(whole)
+    run(first, updates=3)
+    state = first.state()
+    assert state.data["exact"]
+    copied = State({k: v.copy() for k, v in state.tensors.items()}, json.loads(json.dumps(state.data)))
+    run(first, updates=2)  # what has been saved does not move with the trainer
+    second.load(copied)
+    assert second.position == 3 * 64
+    run(second)
+    assert_same(weights(whole), weights(second))
+    assert whole.summary() == second.summary()
+    assert json.dumps(whole.state().data) == json.dumps(second.state().data)
+
+
+def test_environments_that_cannot_be_saved_begin_anew():
+    def made():
+        envs = SyncVectorEnv([Line] * 4)
+        return Trainer(envs, [12.0, 50.0], row("rcac", **{**TINY, "total_steps": 64 * 6}), 0, 20)
+
+    first, second = made(), made()
+    run(first, updates=3)
+    state = first.state()
+    assert state.data["exact"] is False
+    second.load(state)
+    assert (second.rollout.observations == 0).all()
+    assert (second.episodes.length == 0).all()
+    run(second)
+    assert second.finished
+
+
+def test_seeds_of_neighbouring_runs_stay_apart():
+    starts = sorted(environment_seed(seed) for seed in range(500))
+    assert min(np.diff(np.array(starts, dtype=object))) > 1_000_000
+    assert max(starts) < 2**62
+
+
+# The policy
+
+
+def test_the_policy_acts_as_the_trainer_does():
+    trainer = tiny("rcac_npg", updates=20)
+    run(trainer)
+    state = trainer.policy()
+    card = json.loads(json.dumps(state.data))
+    policy = Policy(State(state.tensors, card))
+    observation, _ = trainer.rollout.envs.reset(seed=5)
+    from rcac.deep import networks
+
+    rows = (observation - state.tensors["observation_mean"]) / state.tensors["observation_deviation"]
+    outputs = networks.actor_outputs(trainer.shape, torch.tensor(state.tensors["actor"]), torch.tensor(rows)).numpy()
+    assert policy.batch(observation).tolist() == np.argmax(outputs, axis=1).tolist()
+    assert policy(observation[0]) == int(np.argmax(outputs[0]))
+    sampled = Policy(state, deterministic=False, seed=3)
+    share = np.mean([sampled(observation[0]) for _ in range(4000)])
+    expected = np.exp(outputs[0, 1]) / np.exp(outputs[0]).sum()
+    assert share == pytest.approx(expected, abs=0.03)
+    with pytest.raises(InputError, match="kind"):
+        Policy(State(state.tensors, {**card, "kind": "tabular"}))
+
+
+def test_the_best_measured_policy_is_handed_out_not_the_last():
+    trainer = tiny("rcac_npg", updates=30)
+    while not trainer.best.tensors:
+        trainer.step()
+    trainer.best.merit = [-np.inf]  # nothing later can be better
+    kept = trainer.policy().tensors["actor"].copy()
+    run(trainer)
+    np.testing.assert_array_equal(trainer.policy().tensors["actor"], kept)
+    assert not np.array_equal(trainer.actor.numpy(), kept)
+
+
+def test_ranking_is_by_measured_episodes():
+    trainer = tiny("rcac_npg", updates=30, budget=200.0)
+    run(trainer)
+    better, worse = np.array([-500.0, 100.0]), np.array([-500.0, 300.0])
+    assert trainer._merit(better) < trainer._merit(worse)
+    crpo = tiny("robust_crpo_deep")
+    assert crpo._merit(np.array([-100.0, 150.0])) < crpo._merit(np.array([-500.0, 201.0]))
+
+
+def test_faults_and_wrong_inputs_are_named():
+    with pytest.raises(InputError, match=r"budgets\[1\]"):
+        Trainer(cartpole(), [1.0, np.nan], row("rcac", **TINY), 0, 500)
+    with pytest.raises(InputError, match="device"):
+        Trainer(cartpole(), [1.0], row("rcac", **{**TINY, "device": "abacus"}), 0, 500)
+    with pytest.raises(InputError, match="seed"):
+        Trainer(cartpole(), [1.0], row("rcac", **TINY), -1, 500)
+    plain = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
+    trainer = Trainer(plain, [200.0], row("rcac", **TINY), 0, 500)
+    with pytest.raises(InputError, match="CartPole-v1, copy 0, step 0"):
+        trainer.step()
+    assert trainer.position == 0
+
+
+def test_no_constraint_at_all():
+    plain = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
+    for name in ALGORITHMS:
+        trainer = Trainer(plain, [], row(name, **{**TINY, "total_steps": 192}), 0, 500)
+        assert {step.descending for step in run(trainer)} == {"return"}
+
+
+def test_total_is_a_whole_number_of_updates_within_the_steps_asked_for():
+    assert tiny("rcac", total_steps=1000).total == 960
+    assert tiny("rcac", total_steps=10).total == 64
