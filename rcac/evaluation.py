@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse.linalg as spla
@@ -25,6 +26,13 @@ from rcac.uncertainty.nominal import Nominal
 DENSE_STATES = 1500  # up to here a factorisation is faster than an iteration
 MAX_ROUNDS = 200
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
+
+
+class Warm(NamedTuple):
+    """Where an evaluation may start from."""
+
+    values: np.ndarray  # (N+1, S)
+    memory: Any  # of the uncertainty set
 
 
 class NotSettled(UserWarning):
@@ -41,26 +49,30 @@ class Evaluation:
     error_bound: float  # |returns − true| is at most this (∞ where the operator is no contraction)
     rounds: int  # linear solves
     worst: Worst = field(repr=False)
-    _problem: RCMDP = field(repr=False)
-    _policy: np.ndarray = field(repr=False)
+    policy: np.ndarray = field(repr=False)  # (S, A)
+    problem: RCMDP = field(repr=False)
+
+    @property
+    def warm(self) -> Warm:
+        return Warm(self.values, self.worst.memory)
 
     @cached_property
     def occupancy(self) -> np.ndarray:
         """Discounted state occupancy under each cost's worst kernel, (N+1, S): d = (1−γ)(I − γTᵀ)⁻¹ρ."""
-        gamma = self._problem.discount
-        start = np.broadcast_to((1 - gamma) * self._problem.initial, self.values.shape)
-        return _linear_solve(_Step(self._policy, self.worst, gamma), start, transposed=True, rtol=1e-12)
+        gamma = self.problem.discount
+        start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
+        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-12)
 
     @cached_property
     def gradients(self) -> np.ndarray:
         """∂J_k/∂π(a|s) = d_k(s) Q_k(s,a)/(1−γ), (N+1, S, A)."""
-        return self.occupancy[:, :, None] * self.q_values / (1 - self._problem.discount)
+        return self.occupancy[:, :, None] * self.q_values / (1 - self.problem.discount)
 
     @cached_property
     def kernels(self) -> np.ndarray | list:
         """The worst kernels: dense (N+1, S, A, S), or a CSR matrix (S·A, S) for each cost of a sparse problem."""
         count, states, actions = self.q_values.shape
-        if not self._problem.sparse:
+        if not self.problem.sparse:
             return np.stack([self.worst.dense(k, states) for k in range(count)]).reshape(count, states, actions, states)
         matrices = [self.worst.matrix(k, states).copy() for k in range(count)]
         for matrix in matrices:
@@ -80,9 +92,7 @@ def evaluate(
     uncertainty = uncertainty or Nominal()
     uncertainty.check(problem)
     policy = check_policy(problem, policy)
-    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
-        return _evaluate_each(problem, policy, uncertainty, tolerance)
-    return evaluate_checked(problem, policy, uncertainty, warm_start, tolerance)
+    return evaluate_checked(problem, policy, uncertainty, warm_start and warm_start.warm, tolerance)
 
 
 def evaluate_checked(
@@ -93,12 +103,13 @@ def evaluate_checked(
     tolerance: float = TOLERANCE,
 ) -> Evaluation:
     """`evaluate` for loops: the policy and the set are known to fit."""
-    values = np.zeros(problem.costs.shape[:2]) if warm is None else warm.values
-    memory = None if warm is None else warm.worst.memory
+    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
+        return _evaluate_each(problem, policy, uncertainty, tolerance)
+    values, memory = warm or Warm(np.zeros(problem.costs.shape[:2]), None)
     fixed = newton(problem.rows, problem.costs, policy, problem.discount, uncertainty, values, memory, tolerance)
     returns = fixed.values @ problem.initial
     return Evaluation(
-        returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, problem, policy
+        returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, policy, problem
     )
 
 
@@ -263,6 +274,6 @@ def _evaluate_each(problem: RCMDP, policy: np.ndarray, uncertainty: FiniteKernel
         max(f.error_bound for f in fixed),
         sum(f.rounds for f in fixed),
         worst,
-        problem,
         policy,
+        problem,
     )

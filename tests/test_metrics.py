@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -165,7 +166,7 @@ def test_board_reads_back(tmp_path):
 
     [event] = board.Tensors("custom_scalars__config__")
     [category] = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
-    assert [list(chart.multiline.tag) for chart in category.chart] == [["cost/sum$", "budget/sum$"]]
+    assert [list(chart.multiline.tag) for chart in category.chart] == [["(cost|utility)/sum(/.*)?$", "budget/sum$"]]
 
     # Hyperparameters and final metrics belong to this run, and there is no other.
     plugin = {
@@ -216,8 +217,9 @@ def test_a_harmed_board_harms_nothing_else(tmp_path, harm):
     assert [event.step for event in read_board(tmp_path).Scalars("cost/sum")][-5:] == [10, 11, 12, 13, 14]
 
 
-def test_a_board_that_cannot_be_written_costs_only_the_board(tmp_path, monkeypatch, capfd):
-    hook = threading.excepthook
+def test_a_board_that_cannot_be_written_costs_only_the_board(tmp_path, monkeypatch):
+    tracebacks = []
+    monkeypatch.setattr(threading, "excepthook", hook := tracebacks.append)
     with MetricsWriter(tmp_path) as writer:
         writer.write(1, numbers(1))
 
@@ -229,7 +231,7 @@ def test_a_board_that_cannot_be_written_costs_only_the_board(tmp_path, monkeypat
             writer.write(position, numbers(position))
     assert writer.board_error == "TensorBoard is off: [Errno 28] No space left on device"
     np.testing.assert_array_equal(read_metrics(tmp_path / "metrics.csv")["position"], range(1, 200))
-    assert capfd.readouterr() == ("", "")  # no traceback from the writer's thread
+    assert tracebacks == []  # none from the writer's thread
     assert threading.excepthook is hook
 
 
@@ -245,16 +247,23 @@ def test_without_a_board_there_is_still_a_table(tmp_path, monkeypatch):
     assert len(rows(tmp_path / "metrics.csv")) == 1
 
 
+def charts(budgets: list[str], names: list[str]) -> dict[str, list[str]]:
+    """What each chart shows, found as TensorBoard does, by matching patterns from the beginning of a tag."""
+    [(title, found)] = layout(budgets).items()
+    assert title == "cost and budget"
+    return {key: [n for n in names if any(re.match(tag, n) for tag in tags)] for key, (_, tags) in found.items()}
+
+
 def test_layout_puts_each_cost_beside_its_budget():
-    several = ["return/a", "cost/1", "cost/1_episode", "cost/10", "budget/1", "budget/10", "utility/10/worst"]
-    assert layout(several) == {
-        "cost and budget": {
-            "1": ["Multiline", ["cost/1$", "cost/1_episode$", "budget/1$"]],
-            "10": ["Multiline", ["cost/10$", "utility/10/worst$", "budget/10$"]],
-        }
+    budgets = ["budget/1", "budget/1/discounted", "budget/10"]
+    names = ["return/a", "cost/1", "cost/1/episode", "cost/1/discounted", "cost/1/discounted/worst", "cost/10/episode"]
+    names += ["utility/10", "critic/1/loss", "cost/100", "cost/1x"]
+    assert charts(budgets, budgets + names) == {
+        "1": ["budget/1", "cost/1", "cost/1/episode"],
+        "1/discounted": ["budget/1/discounted", "cost/1/discounted", "cost/1/discounted/worst"],
+        "10": ["budget/10", "cost/10/episode", "utility/10"],
     }
-    lone = layout(["cost/worst.case", "cost/episode", "budget/x"])
-    assert lone["cost and budget"]["x"] == ["Multiline", [r"cost/worst\.case$", "cost/episode$", "budget/x$"]]
+    assert charts(["budget/a.b"], ["cost/a.b", "cost/axb"]) == {"a.b": ["cost/a.b"]}
     assert layout(["return/a", "cost/b"]) == {}
 
 
@@ -265,3 +274,11 @@ def test_flatten():
         "a.c.1.d": 3,
         "e": None,
     }
+
+
+def test_a_table_that_cannot_be_taken_up_closes_the_board(tmp_path):
+    (tmp_path / "metrics.csv").write_text("foreign\n")
+    hook, threads = threading.excepthook, threading.active_count()
+    with pytest.raises(InputError, match="header"):
+        MetricsWriter(tmp_path, resume_from=3)
+    assert (threading.excepthook, threading.active_count()) == (hook, threads)

@@ -131,7 +131,7 @@ def test_the_last_and_the_best_feasible_checkpoints(tmp_path, stride):
 def test_an_objective_that_is_a_cost_is_better_when_smaller():
     met = Term("cost 2", 1.0, 2.0, True)
     assert runner._score((Term("return", -3.0, None, True), met)) == -3.0
-    assert runner._score((Term("cost", 3.0, None, True), met)) == -3.0
+    assert runner._score((Term("objective", 3.0, None, True), met)) == -3.0
     assert runner._score((Term("return", -3.0, None, True), met._replace(met=False))) is None
     assert runner._score(()) is None
 
@@ -204,7 +204,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, unin
     assert run(learner, folder) == Outcome(143, 37, "SIGTERM")
     os.truncate(folder.path / "checkpoints" / f"{37:012d}" / "state.json", 5)
     learner, said = ToyLearner(total=60), io.StringIO()
+    learner.at[38] = lambda: following.extend(os.listdir(folder.path / "checkpoints"))
+    following: list[str] = []
     run(learner, RunFolder.open(folder.path), resume=True, console=Console(file=said))
+    assert f"{37:012d}.damaged" in following  # out of the way of what comes after 30
     lines = said.getvalue().splitlines()
     assert len(lines) == 1
     assert re.fullmatch(
@@ -486,4 +489,5 @@ def test_summary_at_the_end(tmp_path):
         assert words in text
     run(ToyLearner(total=15), new(tmp_path), console=console, progress=True)
     assert "finished at 15 steps" in said.getvalue()
+    assert "last return" in said.getvalue()
     assert "best_return" in said.getvalue()

@@ -7,13 +7,13 @@ nominal linear program   occupancies x(s,a) ≥ 0 of the nominal model:  min ⟨
                          the nominal model, and the exact optimum at radius 0.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from rcac.errors import InputError
+from rcac.errors import Infeasible, InputError
 from rcac.evaluation import MAX_ROUNDS, newton
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
@@ -112,3 +112,54 @@ def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     visits = occupancy.sum(axis=1, keepdims=True)
     policy = np.where(visits > 0, occupancy / np.where(visits > 0, visits, 1), 1 / actions)
     return NominalOptimum(True, float(found.fun * scale[0] / (1 - gamma)), policy, occupancy)
+
+
+class Bounds(NamedTuple):
+    """What no policy can beat, cost form."""
+
+    objective: float  # J_0 alone in the worst case: at least this
+    constraints: np.ndarray  # (N,) each J_n alone: at least this
+    nominal: float | None  # optimum of the nominal model; None if not computed, or if the set does not contain the model
+
+    @property
+    def best(self) -> float:
+        """The larger, so tighter, bound on J_0."""
+        return max(self.objective, -np.inf if self.nominal is None else self.nominal)
+
+    def shown(self, signs: np.ndarray) -> dict[str, Any]:
+        """In a person's signs."""
+        nominal = None if self.nominal is None else float(signs[0] * self.nominal)
+        return {"objective_alone": float(signs[0] * self.objective), "nominal_optimum": nominal,
+                "constraints_alone": (signs[1:] * self.constraints).tolist()}
+
+
+PROGRAM_SIZE = 20_000  # state-action pairs beyond which the linear program takes longer than it is worth
+
+
+def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:
+    """Bound every cost alone; raise `Infeasible`, with the proof, when a budget cannot be met."""
+    alone = [_least(problem, k, uncertainty) for k in range(problem.num_constraints + 1)]
+    for n, (least, budget) in enumerate(zip(alone[1:], problem.budgets, strict=True)):
+        if least > budget:
+            if problem.signs[n + 1] > 0:
+                raise Infeasible(f"constraint {n + 1}: the least attainable worst-case cost is {least:.6g}, the budget is {budget:.6g}")
+            raise Infeasible(f"constraint {n + 1}: the largest attainable worst-case utility is {-least:.6g}, the floor is {-budget:.6g}")
+    nominal = None
+    if uncertainty.contains_nominal(problem) and problem.num_states * problem.num_actions <= PROGRAM_SIZE:
+        optimum = nominal_optimum(problem)
+        if not optimum.feasible:
+            raise Infeasible("no policy meets all budgets together, not even in the nominal model (its linear program is infeasible)")
+        nominal = optimum.value
+    return Bounds(alone[0], np.array(alone[1:]), nominal)
+
+
+def _least(problem: RCMDP, index: int, uncertainty: Uncertainty) -> float:
+    """A proven lower bound on J_index over all policies, the error of its computation taken off."""
+    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
+        # min over π of max over kernels ≥ max over kernels of min over π
+        singles = [FiniteKernels([kernel]) for kernel in uncertainty.kernels]
+        return max(_least(problem, index, single) for single in singles)
+    found = robust_value_iteration(problem, index, uncertainty)
+    if found.error_bound == np.inf:  # no contraction: the nominal model still bounds from below
+        found = robust_value_iteration(problem, index)
+    return found.value - found.error_bound

@@ -68,6 +68,10 @@ class Uncertainty(ABC):
                 f"({problem.num_states}, {problem.num_actions}) expected"
             )
 
+    def contains_nominal(self, problem: RCMDP) -> bool:
+        """Is the nominal kernel in the set, so that no worst case is below the nominal value?"""
+        return True
+
     def worst_case(self, values: np.ndarray, nominal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Largest expectation and a kernel that attains it, for values (…, S) and nominal rows (…, S), broadcast.
 

@@ -55,6 +55,13 @@ class FiniteKernels(Uncertainty):
                 f"kernels: {given[0]} rows of {given[1]} states given, {expected[0]} rows of {expected[1]} expected"
             )
 
+    def contains_nominal(self, problem: RCMDP) -> bool:
+        nominal = problem.rows
+        return any(
+            np.array_equal(m.indptr, nominal.indptr) and np.array_equal(m.indices, nominal.indices) and np.allclose(m.data, nominal.data, atol=1e-12)
+            for m in self.models  # type: ignore[attr-defined]
+        )
+
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
         union, data = self.union  # type: ignore[attr-defined]
         if len(rows.ids) and rows.ids.max() >= union.count:

@@ -1,0 +1,74 @@
+"""The critics: one per cost, fitted to robust targets by least squares.
+
+    minimise  E[ (V_n(s) − y_n)² ] / k_n²          V_n = k_n·z_n,   k_n = rms(c_n)/(1−γ), the size a value may have
+
+k_n follows the costs seen so far; when it changes the last layer is divided accordingly, so that no value jumps.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rcac.deep import forward, networks
+from rcac.deep.adam import Adam
+from rcac.deep.settings import DeepSettings
+
+
+class Fitted(NamedTuple):
+    losses: np.ndarray  # (K,) mean scaled squared errors during the last pass
+    skipped: bool  # not finite: the critics stayed as they were
+
+
+class Critics:
+    def __init__(self, parameters: Tensor, sizes: tuple[int, ...]) -> None:
+        self.parameters = parameters  # (K, P)
+        self.sizes = sizes
+        self.scales = np.ones(len(parameters))  # k (K,)
+        self.adam = Adam(parameters)
+
+    def rescale(self, scales: np.ndarray) -> None:
+        """Let k (K,) be `scales`; values stay what they are."""
+        ratio = torch.as_tensor(scales / self.scales, dtype=self.parameters.dtype, device=self.parameters.device)
+        self.parameters = networks.rescaled(self.parameters, self.sizes, ratio)
+        self.scales = scales
+
+    def values(self, observations: np.ndarray) -> np.ndarray:
+        """V (K, B) at normalised observations (B, d), in NumPy."""
+        outputs = forward.mlp(self.parameters.cpu().numpy(), self.sizes, observations)[:, :, 0]
+        return outputs * self.scales[:, None]
+
+    def norms(self, scope: str) -> np.ndarray:
+        """‖w_n‖₂ (K,)."""
+        return networks.ipm_norms(self.parameters.cpu().numpy(), self.sizes, self.scales, scope)
+
+    def fit(
+        self,
+        observations: Tensor,
+        targets: Tensor,
+        rows: slice,
+        settings: DeepSettings,
+        rng: np.random.Generator,
+    ) -> Fitted:
+        """Regress the critics `rows` on targets (K, B). If that ends in anything not finite, they stay as they were."""
+        before = self.parameters.clone(), {name: tensor.clone() for name, tensor in self.adam.tensors().items()}
+        scales = torch.as_tensor(self.scales, dtype=targets.dtype, device=targets.device)
+        scaled = targets / scales[:, None]
+        losses = torch.zeros(len(targets), device=targets.device)
+        for _ in range(settings.critic_epochs):
+            losses = torch.zeros_like(losses)
+            order = torch.from_numpy(rng.permutation(len(observations))).to(targets.device)
+            for part in order.split(settings.critic_batch):
+                parameters = self.parameters.detach().requires_grad_(True)
+                outputs = networks.mlp(parameters, self.sizes, observations[part])[:, :, 0]
+                loss = (outputs - scaled[:, part]).square().mean(dim=1)
+                (gradient,) = torch.autograd.grad(loss.sum(), parameters)
+                self.parameters = parameters.detach()
+                self.adam.step(self.parameters, gradient, settings.critic_lr, rows)
+                losses += loss.detach() * (len(part) / len(observations))
+        skipped = not bool(torch.isfinite(self.parameters).all())
+        if skipped:
+            self.parameters = before[0]
+            self.adam.load(before[1])
+        return Fitted(losses.cpu().numpy(), skipped)

@@ -1,0 +1,96 @@
+"""What episodes really returned, as measured in the rollouts: plain and discounted sums of every cost."""
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from rcac.deep.rollout import Trajectory
+
+
+class Episode(NamedTuple):
+    plain: np.ndarray  # Σ c (K,)
+    discounted: np.ndarray  # Σ γ^t c (K,)
+    length: int
+    middle: float  # when it was half over, in steps of every copy since the start
+
+
+class Episodes:
+    """Sums of the episodes in progress (K, n), and the last `window` finished ones."""
+
+    def __init__(self, costs: int, copies: int, gamma: float, window: int) -> None:
+        self.gamma = gamma
+        self.plain = np.zeros((costs, copies))  # Σ c
+        self.discounted = np.zeros((costs, copies))  # Σ γ^t c
+        self.factor = np.ones(copies)  # γ^t
+        self.length = np.zeros(copies, dtype=np.int64)
+        self.finished: deque[Episode] = deque(maxlen=window)
+        self.count = 0  # finished since the start
+        self.clock = 0  # steps of every copy since the start
+
+    def clear(self) -> None:
+        """Forget the episodes in progress."""
+        self.plain[:], self.discounted[:], self.factor[:], self.length[:] = 0.0, 0.0, 1.0, 0
+
+    def record(self, trajectory: Trajectory) -> int:
+        """Add a rollout's rows; returns how many episodes it finished."""
+        before = self.count
+        done = trajectory.terminated | trajectory.truncated
+        for t, valid in enumerate(trajectory.valid):
+            cost = trajectory.costs[:, t]  # zero where not valid
+            self.plain += cost
+            self.discounted += self.factor * cost
+            self.factor = np.where(valid, self.factor * self.gamma, self.factor)
+            self.length += valid
+            self.clock += 1
+            if done[t].any():
+                for copy in np.flatnonzero(done[t]):
+                    length = int(self.length[copy])
+                    sums = self.plain[:, copy].copy(), self.discounted[:, copy].copy()
+                    self.finished.append(Episode(*sums, length, self.clock - length / 2))
+                    self.count += 1
+                self.plain[:, done[t]] = self.discounted[:, done[t]] = 0.0
+                self.factor[done[t]], self.length[done[t]] = 1.0, 0
+        return self.count - before
+
+    @property
+    def full(self) -> bool:
+        return len(self.finished) == self.finished.maxlen
+
+    def mean(self) -> np.ndarray:
+        """(K,) mean plain sums over the window, cost form."""
+        return np.mean([episode.plain for episode in self.finished], axis=0)
+
+    def mean_discounted(self) -> np.ndarray:
+        """(K,) mean discounted sums over the window, cost form."""
+        return np.mean([episode.discounted for episode in self.finished], axis=0)
+
+    def mean_length(self) -> float:
+        return float(np.mean([episode.length for episode in self.finished]))
+
+    def mean_middle(self) -> float:
+        """When the window's episodes were half over, on average."""
+        return float(np.mean([episode.middle for episode in self.finished]))
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        costs = len(self.plain)
+        return {
+            "plain": self.plain.copy(),
+            "discounted": self.discounted.copy(),
+            "factor": self.factor.copy(),
+            "length": self.length.copy(),
+            "finished_plain": np.array([e.plain for e in self.finished]).reshape(-1, costs),
+            "finished_discounted": np.array([e.discounted for e in self.finished]).reshape(-1, costs),
+            "finished_length": np.array([e.length for e in self.finished], dtype=np.int64),
+            "finished_middle": np.array([e.middle for e in self.finished], dtype=np.float64),
+            "count": np.array([self.count, self.clock]),
+        }
+
+    def load(self, tensors: dict[str, np.ndarray]) -> None:
+        for name in ("plain", "discounted", "factor", "length"):
+            setattr(self, name, np.array(tensors[name]))
+        self.finished.clear()
+        parts = (tensors[f"finished_{name}"] for name in ("plain", "discounted", "length", "middle"))
+        for plain, discounted, length, middle in zip(*parts, strict=True):
+            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length), float(middle)))
+        self.count, self.clock = (int(number) for number in tensors["count"])

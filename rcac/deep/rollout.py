@@ -1,0 +1,150 @@
+"""Stepping a vector environment into arrays of T steps by n copies.
+
+The objective enters as c_0 = −reward, constraint costs from infos["costs"] (n, N) or infos["cost"] (n,).
+Both ways of starting the next episode end in the same arrays:
+
+    SAME_STEP   the step that ends an episode already returns the next one's first observation; the true final
+                observation and costs are in infos["final_obs"] and infos["final_info"].
+    NEXT_STEP   the step that ends an episode returns its final observation; the step after ignores its action and
+                returns the next episode's first observation. That row is no transition: `valid` is False there.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rcac.deep.spaces import Actions, Encoder
+from rcac.errors import InputError
+
+Act = Callable[[np.ndarray, int], np.ndarray]  # observations (n, d), step of the rollout → the actor's actions (n, …)
+
+
+class Trajectory(NamedTuple):
+    observations: np.ndarray  # (T+1, n, d) float32, encoded; the last row is where the next rollout begins
+    actions: np.ndarray  # (T, n) int64 or (T, n, D) float32, the actor's own
+    costs: np.ndarray  # (N+1, T, n), objective first
+    terminated: np.ndarray  # (T, n) bool
+    truncated: np.ndarray  # (T, n) bool
+    valid: np.ndarray  # (T, n) bool, False on the reset step of NEXT_STEP
+    final_at: np.ndarray  # (m, 2) rows (t, copy) whose next observation is not observations[t+1]
+    final: np.ndarray  # (m, d) their true next observations
+    initial: np.ndarray  # (k, d) first observations of the episodes that began
+
+
+class Rollout:
+    """A vector environment in the middle of its episodes."""
+
+    def __init__(self, envs: VectorEnv, encoder: Encoder, actions: Actions, constraints: int, length: int) -> None:
+        self.envs, self.encoder, self.actions = envs, encoder, actions
+        self.constraints, self.length = constraints, length
+        self.name = envs.spec.id if envs.spec is not None else type(envs.unwrapped).__name__
+        mode = envs.metadata.get("autoreset_mode")
+        if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+            raise InputError(f'{self.name}: autoreset_mode is {mode}, NEXT_STEP or SAME_STEP expected in "metadata"')
+        self.same_step = mode == AutoresetMode.SAME_STEP
+        self.steps = 0  # of every copy, since the first reset
+        self.observations = np.zeros((envs.num_envs, encoder.size), dtype=np.float32)  # (n, d) where the copies are
+        self.resetting = np.zeros(envs.num_envs, dtype=bool)  # (n,) the next step only resets this copy
+        shape = () if actions.kind == "categorical" else (actions.count,)
+        self._action_shape, self._action_type = shape, np.int64 if actions.kind == "categorical" else np.float32
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begin anew; returns the first observations (n, d)."""
+        observations, _ = self.envs.reset(seed=seed)
+        self.observations = self.encoder(observations)
+        self.resetting[:] = False
+        return self.observations
+
+    def collect(self, act: Act) -> Trajectory:
+        """`length` steps of every copy."""
+        length, copies = self.length, self.envs.num_envs
+        observations = np.empty((length + 1, copies, self.encoder.size), dtype=np.float32)
+        actions = np.empty((length, copies, *self._action_shape), dtype=self._action_type)
+        costs = np.zeros((self.constraints + 1, length, copies))
+        terminated, truncated = np.zeros((2, length, copies), dtype=bool)
+        valid = np.ones((length, copies), dtype=bool)
+        final_at: list[tuple[int, int]] = []
+        final: list[np.ndarray] = []
+        observations[0] = self.observations
+        for t in range(length):
+            actions[t] = act(observations[t], t)
+            following, reward, terminated[t], truncated[t], infos = self._step(actions[t])
+            observations[t + 1] = self.encoder(following)
+            valid[t] = ~self.resetting
+            done = terminated[t] | truncated[t]
+            costs[0, t] = -np.asarray(reward)
+            if self.constraints:
+                costs[1:, t] = self._constraint_costs(infos, valid[t]).T
+            self._check(observations[t + 1], costs[:, t], valid[t])
+            if self.same_step:
+                for copy in np.flatnonzero(truncated[t] & ~terminated[t]):
+                    final_at.append((t, int(copy)))
+                    final.append(self._final_observation(infos, int(copy)))
+            else:
+                self.resetting = done
+            self.steps += 1
+        costs[:, ~valid] = 0.0
+        self.observations = observations[-1]
+        begun = terminated | truncated if self.same_step else ~valid
+        places = np.array(final_at, dtype=np.int64).reshape(-1, 2)
+        ends = np.array(final, dtype=np.float32).reshape(-1, self.encoder.size)
+        begins = observations[1:][begun]
+        return Trajectory(observations, actions, costs, terminated, truncated, valid, places, ends, begins)
+
+    def _step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        try:
+            return self.envs.step(self.actions.raw(actions))
+        except Exception as error:
+            raise InputError(f"{self.name} raised at step {self.steps}: {type(error).__name__}: {error}") from error
+
+    def _constraint_costs(self, infos: dict[str, Any], valid: np.ndarray) -> np.ndarray:
+        """(n, N); the costs of a step that ended an episode may be in "final_info"."""
+        found = np.full((len(valid), self.constraints), np.nan)
+        seen = np.zeros(len(valid), dtype=bool)
+        for source in (infos, infos.get("final_info", {})):
+            key = "costs" if "costs" in source else "cost"
+            if key not in source:
+                continue
+            present = np.asarray(source.get(f"_{key}", np.ones(len(valid), dtype=bool)))
+            if not present.any():
+                continue
+            given = np.asarray(source[key])[present]
+            rows = np.array([np.ravel(row) for row in given] if given.dtype == object else given, dtype=np.float64)
+            rows = rows.reshape(len(rows), -1)
+            if rows.shape[1] != self.constraints:
+                raise InputError(
+                    f"{self.name}, step {self.steps}: info[{key!r}] has {rows.shape[1]} costs, "
+                    f"{self.constraints} expected, one for each budget"
+                )
+            found[present] = rows
+            seen |= present
+        if not seen[valid].all():
+            copy = int(np.flatnonzero(valid & ~seen)[0])
+            raise InputError(
+                f'{self.name}, copy {copy}, step {self.steps}: info has no "cost" or "costs", one expected'
+            )
+        return found
+
+    def _final_observation(self, infos: dict[str, Any], copy: int) -> np.ndarray:
+        if "final_obs" not in infos:
+            raise InputError(f'{self.name}, copy {copy}, step {self.steps}: truncated, but infos has no "final_obs"')
+        return self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
+
+    def _check(self, observations: np.ndarray, costs: np.ndarray, valid: np.ndarray) -> None:
+        """Refuse anything that is not finite, with its place."""
+        if not np.isfinite(observations.sum()):
+            bad = ~np.isfinite(observations).all(axis=1)
+            if bad.any():
+                copy = int(np.flatnonzero(bad)[0])
+                value = observations[copy].tolist()
+                raise InputError(f"{self.name}, copy {copy}, step {self.steps}: observation {value}, finite expected")
+        bad_costs = ~np.isfinite(costs) & valid
+        if bad_costs.any():
+            index, copy = (int(i) for i in np.argwhere(bad_costs)[0])
+            label = "reward" if index == 0 else f"cost {index}"
+            value = -costs[0, copy] if index == 0 else costs[index, copy]
+            raise InputError(
+                f"{self.name}, copy {copy}, step {self.steps}: {label} is {value}, a finite number expected"
+            )

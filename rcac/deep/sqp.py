@@ -1,0 +1,132 @@
+"""The SQP step: objective and constraints linearised together in one KL trust region.
+
+    minimise over x   g_0ᵀx      subject to   e_n + g_nᵀx ≤ 0  (n = 1…N),     ½ xᵀHx ≤ δ
+
+with g_n = ∇J_n and excess e_n = J_n − b_n. Everything happens in the span of H⁻¹g_0 … H⁻¹g_N; with the Gram matrix
+G = [g_iᵀH⁻¹g_j] = [[q, rᵀ], [r, S]] the dual is
+
+    max over ν ≥ 0   eᵀν − √(2δ (q + 2rᵀν + νᵀSν)),         x = −√(2δ/(…)) · H⁻¹(g_0 + Σ ν_n g_n)
+
+and the least violation that the trust region allows is   max over μ in the simplex   eᵀμ − √(2δ μᵀSμ). When that is
+positive the constraints cannot be met, and the step that attains it is taken instead (recovery).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from rcac.deep import networks
+from rcac.deep.natural import conjugate_gradient, fisher_of
+from rcac.deep.update import Taken, Task, line_search
+
+TINY = 1e-12
+
+
+class Step(NamedTuple):
+    weights: np.ndarray  # (N+1,) x = −Σ weights_n H⁻¹g_n
+    recovery: bool  # the constraints cannot be met within the region: violation is reduced instead
+
+
+def trust_region_step(gram: np.ndarray, excess: np.ndarray, delta: float) -> Step:
+    """Solve the problem above: gram G (N+1, N+1), excess e (N,), region δ."""
+    if len(excess):
+        mu = _least_violation(gram[1:, 1:], excess, delta)
+        curvature = float(mu @ gram[1:, 1:] @ mu)
+        if excess @ mu - np.sqrt(2 * delta * max(curvature, 0.0)) > 0 and curvature > TINY:
+            return Step(np.sqrt(2 * delta / curvature) * np.concatenate([[0.0], mu]), True)
+    nu = _multipliers(gram, excess, delta)
+    mixture = np.concatenate([[1.0], nu])
+    curvature = max(float(mixture @ gram @ mixture), TINY)
+    return Step(np.sqrt(2 * delta / curvature) * mixture, False)
+
+
+def one_multiplier(q: float, r: float, s: float, excess: float, delta: float) -> float:
+    """ν of the dual with one constraint, in closed form. Where the root is real,
+
+    e = √(2δ) s u / √(q' + s u²),   u = ν + r/s,   q' = q − r²/s     ⟹     u = e √( q' / (s (2δs − e²)) )
+    """
+    if s <= TINY or excess**2 >= 2 * delta * s:
+        return 0.0  # the constraint cannot be reached within the region (or, if violated, not met: see recovery)
+    u = excess * np.sqrt(max(q - r * r / s, 0.0) / (s * (2 * delta * s - excess**2)))
+    return max(0.0, u - r / s)
+
+
+def _multipliers(gram: np.ndarray, excess: np.ndarray, delta: float) -> np.ndarray:
+    """ν (N,) of the dual."""
+    if len(excess) == 0:
+        return np.zeros(0)
+    q, r, s = gram[0, 0], gram[1:, 0], gram[1:, 1:]
+    if len(excess) == 1:
+        return np.array([one_multiplier(float(q), float(r[0]), float(s[0, 0]), float(excess[0]), delta)])
+    # Scale each multiplier by √(q/S_nn), so that all are of order one.
+    unit = np.sqrt(max(q, TINY) / np.maximum(np.diagonal(s), TINY))
+
+    def negative_dual(z: np.ndarray) -> tuple[float, np.ndarray]:
+        nu = z * unit
+        root = np.sqrt(max(q + 2 * r @ nu + nu @ s @ nu, TINY))
+        slope = np.sqrt(2 * delta) * (r + s @ nu) / root - excess
+        return float(np.sqrt(2 * delta) * root - excess @ nu), slope * unit
+
+    options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-12}
+    start = np.zeros(len(excess))
+    found = minimize(negative_dual, start, jac=True, bounds=[(0, 1e6)] * len(start), method="L-BFGS-B", options=options)
+    return np.asarray(found.x) * unit
+
+
+def _least_violation(s: np.ndarray, excess: np.ndarray, delta: float) -> np.ndarray:
+    """μ (N,) in the simplex that attains the least violation within the region."""
+    count = len(excess)
+    if count == 1:
+        return np.ones(1)
+
+    def negative(mu: np.ndarray) -> tuple[float, np.ndarray]:
+        root = np.sqrt(max(mu @ s @ mu, TINY))
+        return float(np.sqrt(2 * delta) * root - excess @ mu), np.sqrt(2 * delta) * (s @ mu) / root - excess
+
+    total = {"type": "eq", "fun": lambda mu: mu.sum() - 1.0, "jac": lambda mu: np.ones(count)}
+    start = np.full(count, 1.0 / count)
+    options = {"maxiter": 500, "ftol": 1e-14}
+    found = minimize(
+        negative, start, jac=True, bounds=[(0, 1)] * count, constraints=[total], method="SLSQP", options=options
+    )
+    mu = np.clip(found.x, 0.0, 1.0)
+    return mu / mu.sum()
+
+
+def sqp_step(task: Task) -> Taken:
+    settings, batch, shape = task.settings, task.batch, task.shape
+    radius, horizon = settings.kl_radius * task.rate, 1.0 / (1.0 - settings.gamma)
+    leaf = task.parameters.detach().requires_grad_(True)
+    outputs = networks.actor_outputs(shape, leaf, batch.observations)
+    logs = networks.log_prob(shape, outputs, batch.actions)
+    centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
+    # g_n = ∇J_n, the factor 1/(1−γ) included, since the excess is in the units of J_n
+    rows = [torch.autograd.grad((logs * a).mean() * horizon, leaf, retain_graph=True)[0] for a in centred]
+    gradients = torch.stack(rows)  # (K, P)
+    old, old_logs = outputs.detach(), logs.detach()
+    product = fisher_of(task)
+    if task.directions is None:
+        solutions = torch.stack([conjugate_gradient(product, g, settings.cg_iterations) for g in gradients])
+    else:
+        solutions = task.directions * horizon
+    images = torch.stack([product(x) for x in solutions])
+    gram = (solutions @ images.T).double().cpu().numpy()
+    step = trust_region_step((gram + gram.T) / 2, task.excess, radius)
+    weights = torch.as_tensor(step.weights, dtype=solutions.dtype, device=solutions.device)
+    direction = -(weights @ solutions)
+
+    def accept(new: Tensor) -> bool:
+        """The surrogates agree: violations do not grow and, unless recovering, the objective does not either or a
+        violation shrinks for it."""
+        ratio = torch.exp(networks.log_prob(shape, new, batch.actions) - old_logs)
+        change = ((ratio - 1) * centred).mean(dim=1).double().cpu().numpy() * horizon  # (K,) of J_n, predicted
+        if not np.isfinite(change).all():
+            return False
+        holds = bool(np.all(task.excess + change[1:] <= np.maximum(task.excess, 0.0) + 1e-9))
+        violated = bool(np.any(task.excess > 0))
+        return holds and (violated or bool(change[0] <= 0.0))
+
+    return line_search(task, direction, old, radius, accept, step.recovery)

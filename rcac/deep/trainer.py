@@ -1,0 +1,319 @@
+"""The one training loop of all deep methods.
+
+    rollout → robust targets and advantages → estimates of J_n → switch → actor step → critic fit
+
+The methods differ in values of `DeepSettings` only. Nothing here knows of files: `rcac.experiment` runs it.
+
+Units: the critics are discounted, people count whole episodes. Budgets b on the undiscounted cost of an episode of L
+steps, and measured episode sums, are multiplied by κ = (1−γ^L)/((1−γ)L) where they meet discounted values. That is
+exact for a cost that is the same at every step. A cost that comes late in an episode, or an episode that ends early, is
+another matter, and can be measured: with the sums of recent episodes, C plain and D discounted, the calibrated estimate
+
+    J_n = V_n(s_0) + κC_n − D_n           so that   J_n ≤ κb_n   says   C_n + (V_n(s_0) − D_n)/κ ≤ b_n :
+
+the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from rcac.deep import networks, report, resume
+from rcac.deep.adam import Adam
+from rcac.deep.best import Best
+from rcac.deep.critics import Critics
+from rcac.deep.episodes import Episodes
+from rcac.deep.forward import actor_outputs, actor_shape, noise, sample
+from rcac.deep.gradient import gradient_step
+from rcac.deep.level import Bisection, bracket
+from rcac.deep.natural import natural_step
+from rcac.deep.regression import regress
+from rcac.deep.report import Facts
+from rcac.deep.returns import discounted_share, robust_gae
+from rcac.deep.rollout import Rollout, Trajectory
+from rcac.deep.settings import DeepSettings
+from rcac.deep.spaces import Moments, action_codec, normalize, observation_encoder
+from rcac.deep.sqp import sqp_step
+from rcac.deep.update import Batch, Taken, Task
+from rcac.errors import InputError
+from rcac.learner import State, Step
+from rcac.switch import CRPO, Epigraph, Surrogate, Switch
+
+# Independent streams of randomness under one run seed
+NETWORKS, ACTIONS, MINIBATCHES, ENVIRONMENTS = range(4)
+
+
+def stream(seed: int, *path: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence((seed, *path)))
+
+
+def environment_seed(seed: int, *path: int) -> int:
+    """A 62-bit seed: copies seeded with it and the numbers after it stay clear of every other run's."""
+    return int(np.random.SeedSequence((seed, ENVIRONMENTS, *path)).generate_state(1, np.uint64)[0] >> 2)
+
+
+class Trainer:
+    """A `Learner`. Budgets (N,) bound the undiscounted costs of an episode of `horizon` steps."""
+
+    unit = "steps"
+
+    def __init__(
+        self, envs: VectorEnv, budgets: np.ndarray | list[float], settings: DeepSettings, seed: int, horizon: int
+    ) -> None:
+        self.settings, self.seed, self.horizon = settings, seed, horizon
+        self.budgets = _checked_budgets(budgets)
+        if seed < 0 or horizon < 1:
+            raise InputError(f"seed, horizon: {seed}, {horizon} given, seed ≥ 0 and horizon ≥ 1 expected")
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        self.device = _device(settings.device)
+        self.share = discounted_share(settings.gamma, horizon)
+        self.encoder = observation_encoder(envs.single_observation_space)
+        self.actions = action_codec(envs.single_action_space)
+        self.shape = actor_shape(
+            self.encoder.size, settings.actor_hidden, self.actions.kind, self.actions.count, settings.gaussian_scale
+        )
+        count = len(self.budgets) + 1
+
+        rng = stream(seed, NETWORKS)
+        self.actor = self.tensor(networks.initial_actor(rng, self.shape, settings.initial_log_std))
+        self.actor_adam = Adam(self.actor[None])
+        sizes = (self.encoder.size, *settings.critic_hidden, 1)
+        self.critics = Critics(self.tensor(networks.initial_rows(rng, sizes, count, 0.1)), sizes)
+        self.action_rng, self.batch_rng = stream(seed, ACTIONS), stream(seed, MINIBATCHES)
+        self.moments = Moments(self.encoder.size)  # of observations
+        self.cost_moments = Moments(count)
+        self.episodes = Episodes(count, envs.num_envs, settings.gamma, settings.window)
+        self.rollout = Rollout(envs, self.encoder, self.actions, count - 1, settings.rollout_length)
+        self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
+        self.bisection: Bisection | None = None
+        self.phase = 0
+        self.best = Best()
+        self.skipped = self.critics_skipped = 0
+        self.position = 0
+        self.batch_steps = settings.rollout_length * envs.num_envs
+        self.total = max(1, settings.total_steps // self.batch_steps) * self.batch_steps
+
+    @property
+    def finished(self) -> bool:
+        return self.position >= self.total
+
+    # One update
+
+    def step(self) -> Step:
+        settings = self.settings
+        started = time.perf_counter()
+        mean, deviation = self.moments.scale()
+        self.best.acting(self.position, self._policy_tensors(mean, deviation))
+        trajectory = self._collect(mean, deviation)
+        if self.episodes.record(trajectory) and self.episodes.full:
+            measured, middle = self.episodes.mean(), self.episodes.mean_middle() * self.rollout.envs.num_envs
+            self.best.offer(self._merit(measured), measured, middle)
+
+        self._follow_cost_scale(trajectory)
+        norms = self.critics.norms(settings.scope)
+        estimates = self._estimates(mean, deviation)
+        batch, directions = self._batch(trajectory, settings.radius * norms, mean, deviation)
+        switch = self._switch(trajectory, estimates)
+        budgets = self.budgets * self.share
+        index = switch.choose(estimates, budgets)
+        task = Task(
+            shape=self.shape,
+            parameters=self.actor,
+            batch=batch,
+            chosen=index,
+            weight=switch.weight(index),
+            excess=estimates[1:] - budgets + settings.slack,
+            directions=directions,
+            settings=settings,
+            rate=1.0 - self.position / self.total if settings.anneal else 1.0,
+            rng=self.batch_rng,
+        )
+        taken = self._steps[settings.step](task)
+        self.actor = taken.parameters.detach()
+        self.skipped += taken.skipped
+        rows = slice(index, index + 1) if settings.critics == "selected" else slice(None)
+        fitted = self.critics.fit(batch.observations, batch.targets, rows, settings, self.batch_rng)
+        self.critics_skipped += fitted.skipped
+        if settings.normalize_observations and not self.encoder.categories:
+            self.moments.update(trajectory.observations[:-1][trajectory.valid])
+        self.initial = np.concatenate([self.initial, trajectory.initial])[-settings.initial_states :]
+        self.position += self.batch_steps
+
+        level = switch.level if isinstance(switch, Epigraph) else None
+        facts = Facts(estimates, norms, fitted.losses, taken, index, level, self.skipped, self.critics_skipped)
+        metrics = report.metrics(facts, self.episodes, self.budgets, self.share)
+        metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
+        label = report.labels(len(self.budgets))[index]
+        return Step(metrics, report.terms(self._measured(estimates), self.budgets), label)
+
+    @property
+    def _steps(self) -> dict[str, Callable[[Task], Taken]]:
+        gradient: Callable[[Task], Taken] = lambda task: gradient_step(task, self.actor_adam)  # noqa: E731
+        return {"gradient": gradient, "natural": natural_step, "sqp": sqp_step}
+
+    def _collect(self, mean: np.ndarray, deviation: np.ndarray) -> Trajectory:
+        actor = self.actor.cpu().numpy()
+        randomness = noise(self.shape, self.action_rng, (self.settings.rollout_length, self.rollout.envs.num_envs))
+
+        def act(observations: np.ndarray, t: int) -> np.ndarray:
+            outputs = actor_outputs(self.shape, actor, normalize(observations, mean, deviation))
+            return sample(self.shape, outputs, randomness[t])
+
+        return self.rollout.collect(act)
+
+    def _follow_cost_scale(self, trajectory: Trajectory) -> None:
+        self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
+        rms = np.sqrt(self.cost_moments.square)
+        self.critics.rescale(np.where(rms > 1e-8, rms, 1.0) / (1.0 - self.settings.gamma))
+
+    def _batch(
+        self, trajectory: Trajectory, margins: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+    ) -> tuple[Batch, Tensor | None]:
+        """The transitions with advantages and targets, and natural directions where the advantages are regressed."""
+        settings = self.settings
+        length, copies = trajectory.valid.shape
+        observations = normalize(trajectory.observations, mean, deviation)  # (T+1, n, d)
+        values = self.critics.values(observations.reshape(-1, self.encoder.size)).reshape(-1, length + 1, copies)
+        next_values = values[:, 1:].copy()
+        if len(trajectory.final):
+            at = trajectory.final_at
+            next_values[:, at[:, 0], at[:, 1]] = self.critics.values(normalize(trajectory.final, mean, deviation))
+        returns = robust_gae(
+            trajectory.costs,
+            values[:, :-1],
+            next_values,
+            trajectory.terminated,
+            trajectory.truncated,
+            margins,
+            settings.gamma,
+            settings.gae_lambda,
+            settings.critic_lambda,
+        )
+        valid = trajectory.valid
+        rows = self.tensor(observations[:-1][valid])
+        actions = torch.from_numpy(trajectory.actions[valid]).to(self.device)
+        advantages, directions = self.tensor(returns.advantages[:, valid]), None
+        if settings.advantage == "q_regression":
+            errors = self.tensor(returns.errors[:, valid])
+            fit = regress(self.shape, self.actor, rows, actions, errors, settings.damping, settings.cg_iterations)
+            advantages, directions = fit.advantages, fit.directions
+        return Batch(rows, actions, advantages, self.tensor(returns.targets[:, valid])), directions
+
+    # Switching and ranking
+
+    def _estimates(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """J (K,), discounted: the critics' mean at initial states. Calibrated: plus what the window's episodes say that
+        this differs from their plain sums (see above)."""
+        estimates = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)
+        if self.settings.calibrate and self.episodes.count:
+            estimates = estimates + self.share * self.episodes.mean() - self.episodes.mean_discounted()
+        return estimates
+
+    def _switch(self, trajectory: Trajectory, estimates: np.ndarray) -> Switch:
+        settings = self.settings
+        if settings.switch == "surrogate":
+            return Surrogate(settings.lam, settings.slack)
+        if settings.switch == "crpo":
+            return CRPO(settings.tolerance)
+        return Epigraph(self._level(trajectory, estimates))
+
+    def _level(self, trajectory: Trajectory, estimates: np.ndarray) -> float:
+        """The epigraph's level, bisected once at the end of each phase."""
+        settings = self.settings
+        if self.bisection is None:
+            if settings.epigraph_low is not None and settings.epigraph_high is not None:
+                self.bisection = Bisection(settings.epigraph_low, settings.epigraph_high)
+            else:
+                seen = trajectory.costs[0][trajectory.valid]
+                self.bisection = bracket(float(seen.min()), float(seen.max()), settings.gamma)
+        phase = self.position * settings.epigraph_phases // self.total
+        if phase > self.phase:
+            worst = Epigraph(self.bisection.level).merit(estimates, self.budgets * self.share)[0]
+            self.bisection = self.bisection.halved(worst <= settings.tolerance)
+            self.phase = phase
+        return self.bisection.level
+
+    def _merit(self, measured: np.ndarray) -> tuple[float, ...]:
+        """Rank of measured episode sums (K,). A level that moves cannot rank policies, so the epigraph's are ranked as
+        CRPO's: least violation first, then the objective."""
+        settings = self.settings
+        ranking: Switch = CRPO(settings.tolerance)
+        if settings.switch == "surrogate":
+            ranking = Surrogate(settings.lam, settings.slack)
+        return ranking.merit(measured * self.share, self.budgets * self.share)
+
+    # Reports
+
+    def _measured(self, estimates: np.ndarray) -> np.ndarray:
+        """(K,) mean episode sums over the window; before any episode has finished, what the estimates come to."""
+        return self.episodes.mean() if self.episodes.count else estimates / self.share
+
+    def summary(self) -> dict[str, Any]:
+        return report.summary(self.best, self.episodes, self.budgets, self.position, self.total, self.skipped)
+
+    def images(self) -> dict[str, np.ndarray]:
+        return {}
+
+    # The policy
+
+    def _policy_tensors(self, mean: np.ndarray, deviation: np.ndarray) -> dict[str, np.ndarray]:
+        actor = self.actor.cpu().numpy().copy()
+        return {"actor": actor, "observation_mean": mean, "observation_deviation": deviation}
+
+    def policy(self) -> State:
+        """The best policy by measured episodes; the present one while no window of episodes has been filled."""
+        measured = bool(self.best.tensors)
+        tensors = self.best.tensors if measured else self._policy_tensors(*self.moments.scale())
+        card = {
+            "kind": "deep",
+            "network": {"sizes": list(self.shape.sizes), "tail": self.shape.tail},
+            "observation": self.encoder.card(),
+            "action": self.actions.card(),
+            "settings": asdict(self.settings),
+            "budgets": self.budgets.tolist(),
+            "horizon": self.horizon,
+            "seed": self.seed,
+            "position": self.best.position if measured else self.position,
+            "measured": self.best.measured,
+        }
+        return State(tensors, card)
+
+    # Putting down and taking up
+
+    def state(self) -> State:
+        return resume.save(self)
+
+    def load(self, state: State) -> None:
+        resume.restore(self, state)
+
+    def restart_environments(self) -> None:
+        """Begin new episodes in the middle of a run, from a seed of their own."""
+        self.rollout.reset(environment_seed(self.seed, self.position))
+        self.episodes.clear()
+
+    def tensor(self, array: np.ndarray) -> Tensor:
+        return torch.tensor(np.asarray(array), dtype=torch.float32, device=self.device)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device: {name!r} given, auto, cpu, cuda or cuda:<number> expected") from error
+
+
+def _checked_budgets(budgets: np.ndarray | list[float]) -> np.ndarray:
+    array = np.asarray(budgets, dtype=np.float64).reshape(-1)
+    for index, value in enumerate(array):
+        if not np.isfinite(value):
+            raise InputError(f"budgets[{index}]: {value} given, a finite number expected")
+    return array

@@ -1,0 +1,200 @@
+"""RSQP: robust sequential policy optimisation. Linearise the objective and every constraint at π_t, each with its own
+worst kernel, and solve
+
+    min over π   ⟨∇J_0, π − π_t⟩ + (1/α) Σ_s w(s) KL(π_s‖π_t,s)     s.t.   g_n + ⟨∇J_n, π − π_t⟩ ≤ 0,      g_n = J_n − b_n
+
+with w = max_k d_k/(1−γ). Gradients keep their occupancies: at an optimum d_0 Q_0 and d_n Q_n balance, and the adversaries of
+objective and constraint have different occupancies. For multipliers μ ≥ 0 the step is
+
+    π_μ ∝ π_t·exp(−α (∇J_0 + Σ μ_n ∇J_n)/w),
+
+and μ maximises the concave dual, one dimension for each constraint. The constraints are elastic: μ_n ≤ ν_n, which minimises
+⟨∇J_0,·⟩ + Σ ν_n (linearised violation)₊ when they cannot all be met, and ν grows then, so that violation goes first. A step is
+kept if it gains a share of what the linear model promised in the merit J_0 + Σ ν_n (J_n − b_n)₊; α grows or shrinks accordingly.
+
+Stationarity is a bound on what any policy can gain to first order within the linearised constraints, by weak duality
+Σ_s [⟨π_t, G⟩_s − min_a G(s,a)] − Σ μ_n g_n with G = ∇J_0 + Σ μ_n ∇J_n; the search stops when it is small.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rcac.evaluation import Evaluation
+from rcac.tabular.steps import SMALLEST, tilt
+
+SHARE = 0.05  # of the promised decrease that must come true
+GROW, SHRINK = 4.0, 0.25
+LARGEST, SMALLEST_STEP = 1e12, 1e-10  # of α, relative to the first
+
+
+@dataclass
+class SequentialPolicy:
+    """The step, with its trust α, penalties ν and multipliers μ."""
+
+    budgets: np.ndarray  # (N,)
+    stationarity: float
+    margin: float
+    trust: float = 0.0  # α; 0 before the first step
+    first: float = 0.0  # α of the first step
+    penalties: np.ndarray = field(default_factory=lambda: np.zeros(0))  # ν (N,)
+    multipliers: np.ndarray = field(default_factory=lambda: np.zeros(0))  # μ (N,)
+    residual: float = np.inf  # stationarity measure, relative
+    refused: int = 0  # in a row
+    promised: float = 0.0
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        self.aim = self.budgets - self.margin * np.maximum(1.0, np.abs(self.budgets))
+        if not len(self.penalties):
+            self.penalties = np.zeros(len(self.budgets))
+            self.multipliers = np.zeros(len(self.budgets))
+
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+        gradients = evaluation.gradients
+        slopes = gradients - np.einsum("ksa,sa->ks", gradients, policy)[:, :, None]  # (N+1, S, A), mean zero under π
+        visits = evaluation.occupancy.max(axis=0) / (1 - evaluation.problem.discount)  # w
+        directions = slopes / np.maximum(visits, 1e-300)[:, None]
+        excess = evaluation.returns[1:] - self.aim
+        if self.trust == 0.0:
+            self._begin(directions)
+        model = _Model(policy, slopes, directions, visits, excess)
+        for _ in range(30):  # ν grows until the step no longer leans on it, or leaning harder does not help
+            self.multipliers = model.multipliers(self.trust, self.penalties, self.multipliers)
+            proposal = model.step(self.trust, self.multipliers)
+            held = self.multipliers >= 0.999 * self.penalties
+            if not (held & (model.linear(proposal) > 1e-12)).any():
+                break
+            if (self.penalties[held] > 1e8 * self._scale(directions)[held]).all():
+                break
+            self.penalties = np.where(held, 4 * self.penalties, self.penalties)
+        self._measure(model, evaluation)
+        self.promised = model.decrease(proposal, self.penalties)
+        return proposal
+
+    def accept(self, before: Evaluation, after: Evaluation) -> bool:
+        gained = self._merit(before) - self._merit(after)
+        noise = before.error_bound + after.error_bound
+        kept = gained >= SHARE * self.promised - noise * (1 + self.penalties.sum())
+        if kept:
+            self.refused = 0
+            if gained >= 0.25 * self.promised:
+                self.trust = min(self.trust * GROW, self.first * LARGEST)
+        else:
+            self.refused += 1
+            self.trust *= SHRINK
+            if self.trust < self.first * SMALLEST_STEP:
+                self.reason = "no step improves the merit"
+        return kept
+
+    def metrics(self) -> dict[str, float]:
+        named = {f"policy/multiplier/{n + 1}": float(m) for n, m in enumerate(self.multipliers)}
+        return {"policy/trust": self.trust, "policy/stationarity": self.residual} | named
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self.reason
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "trust": self.trust, "first": self.first, "penalties": self.penalties.tolist(),
+            "multipliers": self.multipliers.tolist(), "residual": self.residual, "refused": self.refused,
+            "promised": self.promised, "reason": self.reason,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, np.array(value) if name in ("penalties", "multipliers") else value)
+
+    def _begin(self, directions: np.ndarray) -> None:
+        self.trust = self.first = 1.0 / max(float(np.abs(directions[0]).max()), 1e-300)
+        self.penalties = 2.0 * self._scale(directions)
+
+    @staticmethod
+    def _scale(directions: np.ndarray) -> np.ndarray:
+        """How steep the objective is compared with each constraint, (N,): the natural size of its multiplier."""
+        steep = np.abs(directions).max(axis=(1, 2))
+        return (steep[0] + 1e-12) / np.maximum(steep[1:], 1e-12)
+
+    def _merit(self, evaluation: Evaluation) -> float:
+        excess = np.maximum(evaluation.returns[1:] - self.aim, 0)
+        return float(evaluation.returns[0] + self.penalties @ excess)
+
+    def _measure(self, model: "_Model", evaluation: Evaluation) -> None:
+        scale = max(1.0, abs(float(evaluation.returns[0])))
+        self.residual = model.gap(self.multipliers) / scale
+        inside = np.all(evaluation.returns[1:] <= self.budgets)
+        if inside and self.residual <= self.stationarity:
+            self.reason = "stationary"
+
+
+@dataclass
+class _Model:
+    """The linearised problem at π."""
+
+    policy: np.ndarray  # (S, A)
+    slopes: np.ndarray  # (N+1, S, A) ∇J_k, mean zero under π
+    directions: np.ndarray  # (N+1, S, A) ∇J_k/w
+    weights: np.ndarray  # (S,) w
+    excess: np.ndarray  # (N,) g_n
+
+    def step(self, trust: float, multipliers: np.ndarray) -> np.ndarray:
+        return tilt(self.policy, -trust * (self.directions[0] + np.tensordot(multipliers, self.directions[1:], 1)))
+
+    def linear(self, proposal: np.ndarray) -> np.ndarray:
+        """g_n + ⟨∇J_n, π − π_t⟩, (N,)."""
+        return self.excess + np.einsum("nsa,sa->n", self.slopes[1:], proposal)
+
+    def decrease(self, proposal: np.ndarray, penalties: np.ndarray) -> float:
+        """What the linear model promises in the merit."""
+        before, after = np.maximum(self.excess, 0), np.maximum(self.linear(proposal), 0)
+        return float(penalties @ (before - after) - np.sum(self.slopes[0] * proposal))
+
+    def gap(self, multipliers: np.ndarray) -> float:
+        """Bound on the first-order gain of any policy within the linearised constraints."""
+        slope = self.slopes[0] + np.tensordot(multipliers, self.slopes[1:], 1)
+        return float(-slope.min(axis=1).sum() - multipliers @ self.excess)
+
+    def multipliers(self, trust: float, penalties: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Maximise the dual over 0 ≤ μ ≤ ν by Newton steps on the free coordinates, safeguarded by the dual's value."""
+        mu = np.clip(start, 0, penalties)
+        if not len(mu):
+            return mu
+        value, gradient, hessian = self._dual(trust, mu)
+        for _ in range(60):
+            free = ~(((mu <= 0) & (gradient <= 0)) | ((mu >= penalties) & (gradient >= 0)))
+            if not free.any():
+                break
+            block = hessian[np.ix_(free, free)]
+            ridge = 1e-12 * max(float(np.trace(block)), 1e-300)
+            newton = np.zeros_like(mu)
+            newton[free] = np.linalg.solve(block + ridge * np.eye(len(block)), gradient[free])
+            length, improved = 1.0, False
+            for _ in range(40):
+                trial = np.clip(mu + length * newton, 0, penalties)
+                found = self._dual(trust, trial)
+                if found[0] >= value + 1e-4 * gradient @ (trial - mu):
+                    improved = True
+                    break
+                length *= 0.5
+            if not improved or np.abs(trial - mu).max() <= 1e-15 * max(1.0, float(np.abs(mu).max())):
+                break
+            mu, (value, gradient, hessian) = trial, found
+        return mu
+
+    def _dual(self, trust: float, mu: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """D(μ) = μᵀg − Σ_s (w/α) log Σ_a π e^{−α(…)/w}, its gradient, and minus its Hessian."""
+        exponent = -trust * (self.directions[0] + np.tensordot(mu, self.directions[1:], 1))
+        logits = np.log(np.maximum(self.policy, SMALLEST)) + exponent
+        top = logits.max(axis=1, keepdims=True)
+        grown = np.exp(logits - top)
+        total = grown.sum(axis=1, keepdims=True)
+        proposal = grown / total
+        log_z = (top + np.log(total))[:, 0]
+        value = float(mu @ self.excess - np.sum(self.weights * log_z) / trust)
+        gradient = self.linear(proposal)
+        mean = np.einsum("nsa,sa->ns", self.directions[1:], proposal)
+        centred = self.directions[1:] - mean[:, :, None]
+        hessian = trust * np.einsum("nsa,sa,msa,s->nm", centred, proposal, centred, self.weights)
+        return value, gradient, hessian

@@ -1,0 +1,48 @@
+"""The parts and numbers of a tabular method. A method is a row of these values, nothing more."""
+
+import math
+from dataclasses import dataclass
+
+from rcac.errors import InputError
+
+CHOICES = {"family": ("tabular",), "switch": ("surrogate", "crpo", "epigraph"), "step": ("natural", "projected", "sqp")}
+
+
+@dataclass
+class TabularSettings:
+    # Parts
+    family: str = "tabular"  # which learner these settings are for
+    switch: str = "crpo"  # surrogate | crpo | epigraph: which cost to descend, and how policies are ranked
+    step: str = "sqp"  # natural | projected | sqp: how the policy moves
+
+    # Constraints
+    lam: float = 50.0  # λ of the surrogate: the objective enters as J_0/λ
+    slack: float | None = 0.0  # ξ of the surrogate; null: the smallest that guarantees feasibility
+    tolerance: float = 0.0  # excess over a budget that crpo accepts
+
+    # Work
+    iterations: int = 1000  # robust evaluations, the first policy's included
+    levels: int = 10  # bisections of the objective's level, sharing the iterations evenly (epigraph)
+    step_size: float = 1.0  # α of the natural and projected steps; sqp finds its own
+    stationarity: float = 1e-6  # sqp stops when no first-order improvement larger than this (relative) is left
+    margin: float = 1e-7  # sqp aims this far (relative) inside each budget, so that its answer is inside
+    starts: int = 1  # sqp: further starts are random; the best answer counts
+    start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) draws)
+
+    def __post_init__(self) -> None:
+        for name, allowed in (CHOICES | {"start": ("uniform", "random")}).items():
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name}: {getattr(self, name)!r} given, one of {', '.join(allowed)} expected")
+        for name in ("lam", "step_size"):
+            self._require(name, lambda x: 0 < x < math.inf, "a positive finite number")
+        for name in ("tolerance", "stationarity", "margin"):
+            self._require(name, lambda x: 0 <= x < math.inf, "a finite number ≥ 0")
+        if self.slack is not None:
+            self._require("slack", lambda x: 0 <= x < math.inf, "a finite number ≥ 0, or null")
+        for name in ("iterations", "levels", "starts"):
+            self._require(name, lambda x: isinstance(x, int) and x >= 1, "a whole number ≥ 1")
+
+    def _require(self, name: str, holds, expected: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
+            raise InputError(f"{name}: {value!r} given, {expected} expected")

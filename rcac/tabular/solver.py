@@ -1,0 +1,211 @@
+"""The one loop of the tabular methods: evaluate, choose the cost to descend, step, keep the best iterate.
+
+A method is a switch and a step. The policy handed out is the best iterate by the method's own ranking, never just the last.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rcac.errors import InputError
+from rcac.evaluation import Evaluation, Warm, evaluate_checked
+from rcac.learner import State, Step, Term
+from rcac.problem import RCMDP
+from rcac.switch import CRPO, Epigraph, Surrogate, Switch, automatic_slack, violation
+from rcac.tabular.bounds import Bounds
+from rcac.tabular.rsqp import SequentialPolicy
+from rcac.tabular.settings import TabularSettings
+from rcac.tabular.steps import Natural, Projected, TabularStep
+from rcac.uncertainty.base import Uncertainty
+
+
+def first_policy(problem: RCMDP, start: str, seed: int) -> np.ndarray:
+    """Uniform, or the softmax of standard normal draws."""
+    shape = (problem.num_states, problem.num_actions)
+    if start == "uniform":
+        return np.full(shape, 1 / shape[1])
+    drawn = np.exp(np.random.default_rng(seed).normal(size=shape))
+    return drawn / drawn.sum(axis=1, keepdims=True)
+
+
+def make_step(settings: TabularSettings, problem: RCMDP) -> TabularStep:
+    if settings.step == "sqp":
+        return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin)
+    return {"natural": Natural, "projected": Projected}[settings.step](settings.step_size)
+
+
+class Iterate(NamedTuple):
+    """A policy worth handing out."""
+
+    merit: tuple[float, ...]
+    policy: np.ndarray  # (S, A)
+    values: np.ndarray  # (N+1, S)
+    returns: np.ndarray  # (N+1,)
+    error_bound: float
+
+
+class Solver:
+    """A tabular method at work on one problem: a `Learner` (see `rcac.learner`)."""
+
+    unit = "evaluations"
+
+    def __init__(
+        self, problem: RCMDP, uncertainty: Uncertainty, settings: TabularSettings, bounds: Bounds, policy: np.ndarray
+    ) -> None:
+        uncertainty.check(problem)
+        self.problem, self.uncertainty, self.settings, self.bounds = problem, uncertainty, settings, bounds
+        self.current = policy
+        self.evaluation: Evaluation | None = None  # of `current`
+        self.warm: Warm | None = None  # what it was started from
+        self.step_part = make_step(settings, problem)
+        self.total, self.position = settings.iterations, 0
+        self.best: Iterate | None = None
+        self.history: dict[str, list] = {"returns": [], "index": [], "best": []}
+        # the epigraph's level b_0 is bisected over [low, high], `levels` phases of equal length
+        self.low, self.high = bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount)
+        self.phase_best = np.inf
+        if settings.slack is None:
+            slack = automatic_slack(float(problem.costs[0].max()), problem.discount, settings.lam)
+        else:
+            slack = settings.slack
+        self.surrogate = Surrogate(settings.lam, slack)
+        self.ranking: Switch = self.surrogate if settings.switch == "surrogate" else CRPO(settings.tolerance)
+
+    @property
+    def switch(self) -> Switch:
+        return Epigraph((self.low + self.high) / 2) if self.settings.switch == "epigraph" else self.ranking
+
+    @property
+    def finished(self) -> bool:
+        return self.position >= self.total or self.step_part.stop_reason is not None
+
+    @property
+    def stop_reason(self) -> str:
+        return self.step_part.stop_reason or ("iterations used" if self.position >= self.total else "not finished")
+
+    def step(self) -> Step:
+        before, problem = self.evaluation, self.problem
+        if before is None:
+            index, kept = self.switch.choose(np.full(len(problem.budgets) + 1, -np.inf), problem.budgets), True
+            after = self._evaluate(self.current, None)
+        else:
+            index = self.switch.choose(before.returns, problem.budgets)
+            proposal = self.step_part.propose(self.current, before, index, self.switch.weight(index))
+            after = self._evaluate(proposal, before.warm)
+            kept = self.step_part.accept(before, after)
+        if kept:
+            self.current, self.evaluation = after.policy, after
+            self.warm = None if before is None else before.warm
+        self.position += 1
+        self._remember(after, index)
+        self._bisect(after)
+        return self._report(after, index)
+
+    def _evaluate(self, policy: np.ndarray, warm: Warm | None) -> Evaluation:
+        return evaluate_checked(self.problem, policy, self.uncertainty, warm)
+
+    def _remember(self, evaluation: Evaluation, index: int) -> None:
+        merit = self.ranking.merit(evaluation.returns, self.problem.budgets)
+        if self.best is None or merit < self.best.merit:
+            self.best = Iterate(merit, evaluation.policy, evaluation.values, evaluation.returns, evaluation.error_bound)
+        self.history["returns"].append(evaluation.returns.tolist())
+        self.history["index"].append(index)
+        self.history["best"].append(self.best.returns.tolist())
+
+    def _bisect(self, evaluation: Evaluation) -> None:
+        """At the end of a phase, keep the half of the levels that the phase points to."""
+        if self.settings.switch != "epigraph":
+            return
+        level = (self.low + self.high) / 2
+        self.phase_best = min(self.phase_best, Epigraph(level).merit(evaluation.returns, self.problem.budgets)[0])
+        if self.position % max(1, self.total // self.settings.levels) == 0:
+            if self.phase_best <= 0:
+                self.high = level
+            else:
+                self.low = level
+            self.phase_best = np.inf
+
+    def _report(self, evaluation: Evaluation, index: int) -> Step:
+        assert self.best is not None
+        labels, signs, metrics = self.problem.labels(), self.problem.signs, {}
+        shown, best = signs * evaluation.returns, signs * self.best.returns
+        for k, label in enumerate(labels):
+            name = f"{'return' if k == 0 else f'cost/{k}'}"
+            metrics[f"{name}/worst_case"], metrics[f"{name}/best"] = float(shown[k]), float(best[k])
+            if k:
+                metrics[f"budget/{k}"] = float(signs[k] * self.problem.budgets[k - 1])
+        metrics |= {
+            "switch/index": float(index), "evaluation/rounds": float(evaluation.rounds),
+            "evaluation/error_bound": evaluation.error_bound,
+        } | self.step_part.metrics()
+        return Step(metrics, self._terms(evaluation.returns), labels[index])
+
+    def _terms(self, returns: np.ndarray) -> tuple[Term, ...]:
+        labels, signs = self.problem.labels(), self.problem.signs
+        rows = [Term(labels[0], float(signs[0] * returns[0]), None, True)]
+        for n, budget in enumerate(self.problem.budgets):
+            met = bool(returns[n + 1] <= budget)
+            rows.append(Term(labels[n + 1], float(signs[n + 1] * returns[n + 1]), float(signs[n + 1] * budget), met))
+        return tuple(rows)
+
+    def summary(self) -> dict[str, Any]:
+        """The result in a person's signs; `gap` says how far the objective can be from any policy's best."""
+        if self.best is None:
+            raise InputError("summary: nothing evaluated yet, at least one step expected")
+        returns, signs = self.best.returns, self.problem.signs
+        excess = violation(returns, self.problem.budgets)
+        return {
+            "labels": self.problem.labels(),
+            "returns": (signs * returns).tolist(),
+            "budgets": (signs[1:] * self.problem.budgets).tolist(),
+            "feasible": excess <= 0,
+            "violation": excess,
+            "bounds": self.bounds.shown(signs),
+            "gap": float(returns[0] - self.bounds.best),
+            "evaluations": self.position,
+            "stop_reason": self.stop_reason,
+            "error_bound": self.best.error_bound,
+        }
+
+    def policy(self) -> State:
+        assert self.best is not None
+        tensors = {"policy": self.best.policy, "values": self.best.values}
+        return State(tensors, {"kind": "tabular", "states": self.problem.num_states, "actions": self.problem.num_actions})
+
+    def images(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def state(self) -> State:
+        """Evaluations are not stored but repeated from their warm starts, which gives them back to the bit."""
+        tensors = {"current": self.current}
+        if self.warm is not None:
+            tensors["warm/values"] = self.warm.values
+            if self.warm.memory is not None:
+                tensors["warm/memory"] = self.warm.memory
+        if self.best is not None:
+            tensors |= {"best/policy": self.best.policy, "best/values": self.best.values, "best/returns": self.best.returns}
+        data = {
+            "position": self.position, "history": self.history, "low": self.low, "high": self.high,
+            "phase_best": self.phase_best, "step": self.step_part.state(),
+            "best": None if self.best is None else [list(self.best.merit), self.best.error_bound],
+        }
+        return State(tensors, data)
+
+    def load(self, state: State) -> None:
+        tensors, data = state
+        shape = (self.problem.num_states, self.problem.num_actions)
+        if tensors["current"].shape != shape:
+            raise InputError(f"policy: shape {tensors['current'].shape} in the checkpoint, {shape} in this problem")
+        self.current = tensors["current"]
+        self.warm = None
+        if "warm/values" in tensors:
+            self.warm = Warm(tensors["warm/values"], tensors.get("warm/memory"))
+        self.position, self.history = data["position"], data["history"]
+        self.low, self.high, self.phase_best = data["low"], data["high"], data["phase_best"]
+        self.step_part.load(data["step"])
+        if self.position:
+            self.evaluation = self._evaluate(self.current, self.warm)
+            merit, error_bound = data["best"]
+            self.best = Iterate(
+                tuple(merit), tensors["best/policy"], tensors["best/values"], tensors["best/returns"], error_bound
+            )

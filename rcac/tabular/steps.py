@@ -1,0 +1,84 @@
+"""One step of a policy π (S, A), given the evaluation of every cost and the index i to descend.
+
+    natural     π ∝ π·exp(−α Q_i)             the mirror-descent step; for softmax policies the natural gradient
+    projected   Π_Δ(π − α ∇J_i)               Euclidean projection onto the simplex, per state
+    sqp         see `rcac.tabular.rsqp`
+
+A step proposes; the loop evaluates the proposal; the step then says whether it is kept.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rcac.evaluation import Evaluation
+
+SMALLEST = 1e-30  # no action is lost for good: it can still grow back
+
+
+class TabularStep(Protocol):
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+        """The policy to try next."""
+
+    def accept(self, before: Evaluation, after: Evaluation) -> bool:
+        """Keep the proposal?"""
+
+    def metrics(self) -> dict[str, float]:
+        """What the step has to tell, by namespaced name."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why there is nothing left to do, if so."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, state: dict[str, Any]) -> None: ...
+
+
+def tilt(policy: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """π·exp(exponent), normalised per state, whatever the size of the exponent."""
+    logits = np.log(np.maximum(policy, SMALLEST)) + exponent
+    logits -= logits.max(axis=1, keepdims=True)
+    grown = np.maximum(np.exp(logits), SMALLEST)
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
+def project_to_simplex(rows: np.ndarray) -> np.ndarray:
+    """Nearest distribution to each row (exact, by sorting): (x − τ)₊ with τ such that it sums to one."""
+    ordered = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(ordered, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
+    last = (ordered > excess).sum(axis=1) - 1
+    clipped = np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0)
+    return clipped / clipped.sum(axis=1, keepdims=True)  # remove the last rounding
+
+
+@dataclass
+class _Plain:
+    """A step that is always kept and has nothing to remember."""
+
+    step_size: float
+
+    stop_reason = None
+
+    def accept(self, before: Evaluation, after: Evaluation) -> bool:
+        return True
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class Natural(_Plain):
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+        return tilt(policy, -self.step_size * weight * evaluation.q_values[index])
+
+
+class Projected(_Plain):
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+        return project_to_simplex(policy - self.step_size * weight * evaluation.gradients[index])
