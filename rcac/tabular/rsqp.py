@@ -20,13 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from rcac.evaluation import Evaluation
 from rcac.tabular.steps import SMALLEST, tilt
 
 SHARE = 0.05  # of the promised decrease that must come true
 GROW, SHRINK = 4.0, 0.25
-LARGEST, SMALLEST_STEP = 1e12, 1e-10  # of α, relative to the first
+LARGEST = 1e12  # α, relative to the first
+PATIENCE = 25  # evaluations without progress before the search stops
 
 
 @dataclass
@@ -41,7 +43,7 @@ class SequentialPolicy:
     penalties: np.ndarray = field(default_factory=lambda: np.zeros(0))  # ν (N,)
     multipliers: np.ndarray = field(default_factory=lambda: np.zeros(0))  # μ (N,)
     residual: float = np.inf  # stationarity measure, relative
-    refused: int = 0  # in a row
+    idle: int = 0  # evaluations since the last progress
     promised: float = 0.0
     reason: str | None = None
 
@@ -75,17 +77,16 @@ class SequentialPolicy:
 
     def accept(self, before: Evaluation, after: Evaluation) -> bool:
         gained = self._merit(before) - self._merit(after)
-        noise = before.error_bound + after.error_bound
-        kept = gained >= SHARE * self.promised - noise * (1 + self.penalties.sum())
-        if kept:
-            self.refused = 0
-            if gained >= 0.25 * self.promised:
-                self.trust = min(self.trust * GROW, self.first * LARGEST)
-        else:
-            self.refused += 1
+        noise = (before.error_bound + after.error_bound) * (1 + self.penalties.sum())
+        kept = gained >= SHARE * self.promised - noise
+        if not kept:
             self.trust *= SHRINK
-            if self.trust < self.first * SMALLEST_STEP:
-                self.reason = "no step improves the merit"
+        elif gained >= 0.25 * self.promised - noise:
+            self.trust = min(self.trust * GROW, self.first * LARGEST)
+        progress = kept and gained > self.stationarity * max(1.0, abs(float(after.returns[0])))
+        self.idle = 0 if progress else self.idle + 1
+        if self.idle >= PATIENCE and self.reason is None:
+            self.reason = "stalled (a kink of the worst case, or the precision of the evaluation)"
         return kept
 
     def metrics(self) -> dict[str, float]:
@@ -99,7 +100,7 @@ class SequentialPolicy:
     def state(self) -> dict[str, Any]:
         return {
             "trust": self.trust, "first": self.first, "penalties": self.penalties.tolist(),
-            "multipliers": self.multipliers.tolist(), "residual": self.residual, "refused": self.refused,
+            "multipliers": self.multipliers.tolist(), "residual": self.residual, "idle": self.idle,
             "promised": self.promised, "reason": self.reason,
         }
 
@@ -157,7 +158,8 @@ class _Model:
         return float(-slope.min(axis=1).sum() - multipliers @ self.excess)
 
     def multipliers(self, trust: float, penalties: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Maximise the dual over 0 ≤ μ ≤ ν by Newton steps on the free coordinates, safeguarded by the dual's value."""
+        """Maximise the concave dual over 0 ≤ μ ≤ ν: Newton on the free coordinates; where it is flat and Newton fails
+        (a step so long that π_μ is deterministic), bisection on one coordinate after the other."""
         mu = np.clip(start, 0, penalties)
         if not len(mu):
             return mu
@@ -166,21 +168,36 @@ class _Model:
             free = ~(((mu <= 0) & (gradient <= 0)) | ((mu >= penalties) & (gradient >= 0)))
             if not free.any():
                 break
-            block = hessian[np.ix_(free, free)]
+            block, newton = hessian[np.ix_(free, free)], np.zeros_like(mu)
             ridge = 1e-12 * max(float(np.trace(block)), 1e-300)
-            newton = np.zeros_like(mu)
             newton[free] = np.linalg.solve(block + ridge * np.eye(len(block)), gradient[free])
-            length, improved = 1.0, False
-            for _ in range(40):
-                trial = np.clip(mu + length * newton, 0, penalties)
+            trial = np.clip(mu + newton, 0, penalties)
+            found = self._dual(trust, trial)
+            if not (np.isfinite(trial).all() and found[0] >= value + 1e-4 * gradient @ (trial - mu)):
+                trial = self._coordinates(trust, penalties, mu)
                 found = self._dual(trust, trial)
-                if found[0] >= value + 1e-4 * gradient @ (trial - mu):
-                    improved = True
-                    break
-                length *= 0.5
-            if not improved or np.abs(trial - mu).max() <= 1e-15 * max(1.0, float(np.abs(mu).max())):
+            moved = float(np.abs(trial - mu).max())
+            if found[0] >= value:
+                mu, (value, gradient, hessian) = trial, found
+            if moved <= 1e-14 * max(1.0, float(mu.max())):
                 break
-            mu, (value, gradient, hessian) = trial, found
+        return mu
+
+    def _coordinates(self, trust: float, penalties: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        """One round over the coordinates; the dual's derivative falls along each."""
+        mu = mu.copy()
+        for n in range(len(mu)):
+
+            def slope(x: float, n: int = n) -> float:
+                mu[n] = x
+                return float(self.linear(self.step(trust, mu))[n])
+
+            if slope(0.0) <= 0:
+                mu[n] = 0.0
+            elif slope(penalties[n]) >= 0:
+                mu[n] = penalties[n]
+            else:
+                mu[n] = brentq(slope, 0.0, penalties[n], xtol=1e-15 * penalties[n], rtol=1e-14)
         return mu
 
     def _dual(self, trust: float, mu: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rcac.evaluation import Evaluation
 
-SMALLEST = 1e-30  # no action is lost for good: it can still grow back
+SMALLEST = 1e-16  # no action is lost for good: it can still grow back
 
 
 class TabularStep(Protocol):
