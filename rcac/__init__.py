@@ -11,8 +11,11 @@ from rcac.envs import register_envs
 if TYPE_CHECKING:
     from rcac.errors import Infeasible, InputError
     from rcac.evaluation import Evaluation, evaluate
+    from rcac.experiment.policy import load_policy
     from rcac.problem import RCMDP
+    from rcac.registry import register_algo, register_cost, register_uncertainty
     from rcac.tabular.bounds import nominal_optimum, robust_value_iteration
+    from rcac.tabular.solve import solve
 
 __version__ = "0.1.0"
 
@@ -24,8 +27,26 @@ _HOMES = {
     "evaluate": "rcac.evaluation",
     "nominal_optimum": "rcac.tabular.bounds",
     "robust_value_iteration": "rcac.tabular.bounds",
+    "solve": "rcac.tabular.solve",
+    "load_policy": "rcac.experiment.policy",
+    "register_algo": "rcac.registry",
+    "register_cost": "rcac.registry",
+    "register_uncertainty": "rcac.registry",
 }
-__all__ = ["RCMDP", "Evaluation", "Infeasible", "InputError", "evaluate", "nominal_optimum", "robust_value_iteration"]
+__all__ = [
+    "RCMDP",
+    "Evaluation",
+    "Infeasible",
+    "InputError",
+    "evaluate",
+    "load_policy",
+    "nominal_optimum",
+    "register_algo",
+    "register_cost",
+    "register_uncertainty",
+    "robust_value_iteration",
+    "solve",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,12 +1,17 @@
 """Names and what they stand for. Algorithms and uncertainty sets are rows of data; nothing named in a file is executed.
 
     algorithms    `conf/algo/<name>.yaml`, `@register_algo("name")` in code, entry points `rcac.algos`
-    sets          the classes of `rcac.uncertainty`, `@register_uncertainty("name")`, entry points `rcac.uncertainty`
-    costs         `@register_cost("name")`: a cost computed from a step of an environment that reports none
+    sets          `rcac.uncertainty.named`, `@register_uncertainty("name")` in code, entry points `rcac.uncertainty`
+    costs         `@register_cost("name")` in code, entry points `rcac.costs`: a cost computed from a step of an
+                  environment that reports none
+
+Ours come first, then what is registered in code, then what installed packages offer. A package is loaded when its
+name is asked for.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import resources
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -16,79 +21,142 @@ import yaml
 from rcac.errors import InputError
 
 T = TypeVar("T")
-
-_algos: dict[str, Callable[[], dict[str, Any]]] = {}
-_sets: dict[str, Callable[..., Any]] = {}
-_costs: dict[str, Callable[..., Any]] = {}
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _decorator(table: dict[str, Callable], kind: str, name: str) -> Callable[[Callable], Callable]:
-    def register(thing: Callable) -> Callable:
-        if name in table and table[name] is not thing:
-            raise InputError(f"{kind}: {name!r} is registered already")
-        table[name] = thing
-        return thing
+class Registry:
+    """Functions of one kind, by name."""
 
-    return register
+    def __init__(self, kind: str, group: str, ours: Callable[[], Iterable[str]]) -> None:
+        self._kind, self._group, self._ours = kind, group, ours
+        self._registered: dict[str, Callable[..., Any]] = {}
+
+    def register(self, name: str) -> Callable[[F], F]:
+        def decorate(thing: F) -> F:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise InputError(f"{self._kind}: {name!r} given, a name of letters, digits and _ expected")
+            if name in self._ours() or self._registered.get(name, thing) is not thing:
+                raise InputError(f"{self._kind}: {name!r} is registered already")
+            self._registered[name] = thing
+            return thing
+
+        return decorate
+
+    def names(self) -> set[str]:
+        """Of what is registered in code or offered by packages."""
+        return {*self._registered, *(point.name for point in entry_points(group=self._group))}
+
+    def get(self, name: str) -> Callable[..., Any]:
+        if name in self._registered:
+            return self._registered[name]
+        [point, *_] = entry_points(group=self._group, name=name)
+        try:
+            return point.load()
+        except Exception as error:
+            raise InputError(f"{self._kind}: {name!r} of {point.value} cannot be loaded ({error!r})") from error
 
 
-def register_algo(name: str) -> Callable[[Callable], Callable]:
+def choose(kind: str, name: Any, known: Iterable[str]) -> str:
+    """`name`, if it is one of the known ones."""
+    if name not in (known := sorted(known)):
+        raise InputError(f"{kind}: {name!r} given, one of {', '.join(known)} expected")
+    return name
+
+
+# Ours
+
+
+@cache
+def _rows(group: str) -> Mapping[str, dict[str, Any]]:
+    files = sorted((resources.files("rcac.conf") / group).iterdir(), key=lambda file: file.name)
+    rows = {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text("utf-8")) for f in files if f.name[-5:] == ".yaml"}
+    return {name: row or {} for name, row in rows.items()}
+
+
+def rows(group: str) -> dict[str, dict[str, Any]]:
+    """What the files of `conf/<group>` say, by their names."""
+    return {name: dict(row) for name, row in _rows(group).items()}
+
+
+def document(name: str) -> dict[str, Any]:
+    """What `conf/<name>.yaml` says."""
+    return yaml.safe_load((resources.files("rcac.conf") / f"{name}.yaml").read_text("utf-8"))
+
+
+def _our_sets() -> dict[str, Callable[..., Any]]:
+    from rcac.uncertainty.named import NAMED
+
+    return NAMED
+
+
+_algos = Registry("algo", "rcac.algos", lambda: _rows("algo"))
+_sets = Registry("uncertainty", "rcac.uncertainty", _our_sets)
+_costs = Registry("cost", "rcac.costs", tuple)
+
+
+# Decorators
+
+
+def register_algo(name: str) -> Callable[[F], F]:
     """Register a function that returns an algorithm's row, e.g. `{"family": "tabular", "step": "natural", …}`."""
-    return _decorator(_algos, "algo", name)
+    return _algos.register(name)
 
 
-def register_uncertainty(name: str) -> Callable[[Callable], Callable]:
+def register_uncertainty(name: str) -> Callable[[F], F]:
     """Register a class or function `(problem, **parameters) -> Uncertainty`."""
-    return _decorator(_sets, "uncertainty", name)
+    return _sets.register(name)
 
 
-def register_cost(name: str) -> Callable[[Callable], Callable]:
+def register_cost(name: str) -> Callable[[F], F]:
     """Register a function `(observation, action, next_observation, reward, info) -> cost` (a number or an array)."""
-    return _decorator(_costs, "cost", name)
+    return _costs.register(name)
 
 
-def _plugins(group: str, table: dict[str, Callable]) -> dict[str, Callable]:
-    """What is registered in code, and what installed packages offer."""
-    found = {point.name: point.load for point in entry_points(group=group)}
-    return {name: (lambda load: lambda *a, **k: load()(*a, **k))(load) for name, load in found.items()} | table
+# Algorithms
 
 
-def _choose(kind: str, name: str, known: dict[str, T]) -> T:
-    if name not in known:
-        raise InputError(f"{kind}: {name!r} given, one of {', '.join(sorted(known))} expected")
-    return known[name]
+def algorithm_names() -> list[str]:
+    return sorted({*_rows("algo"), *_algos.names()})
 
 
-def _yaml_rows() -> dict[str, dict[str, Any]]:
-    folder = resources.files("rcac.conf") / "algo"
-    return {
-        file.name.removesuffix(".yaml"): yaml.safe_load(file.read_text("utf-8"))
-        for file in folder.iterdir() if file.name.endswith(".yaml")
-    }
+def algorithm_row(name: str) -> dict[str, Any]:
+    """The row of a known algorithm."""
+    if name in _rows("algo"):
+        return dict(_rows("algo")[name])
+    row = _algos.get(choose("algo", name, algorithm_names()))()
+    if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
+        raise InputError(f"algo {name}: {row!r} given, a row like {{'family': 'tabular', 'step': 'natural'}} expected")
+    return dict(row)
 
 
-def algorithms() -> dict[str, dict[str, Any]]:
-    """Every algorithm's row, by name."""
-    return _yaml_rows() | {name: make() for name, make in _plugins("rcac.algos", _algos).items()}
+def algorithms(family: str | None = None) -> dict[str, dict[str, Any]]:
+    """Every algorithm's row, by name; of one family, if given."""
+    found = {name: algorithm_row(name) for name in algorithm_names()}
+    return {name: row for name, row in found.items() if family in (None, row.get("family"))}
 
 
 def algorithm(name: str, settings: type[T]) -> T:
     """The settings that an algorithm's row stands for; `settings` is the dataclass of the family asked for."""
-    rows = algorithms()
     family = settings().family  # type: ignore[attr-defined]
-    row = _choose("method", name, {n: r for n, r in rows.items() if r.get("family") == family})
+    row = algorithms(family)[choose("method", name, algorithms(family))]
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     if unknown := row.keys() - known:
         raise InputError(f"{name}: unknown keys {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
     return settings(**row)
 
 
+# Costs and sets
+
+
 def cost_function(name: str) -> Callable[..., Any]:
-    return _choose("cost", name, _plugins("rcac.costs", _costs))
+    return _costs.get(choose("cost", name, _costs.names()))
 
 
-def uncertainty_sets() -> dict[str, Callable[..., Any]]:
-    """Every uncertainty set by its configuration name: a function `(problem, **parameters) -> Uncertainty`."""
-    from rcac.uncertainty.named import NAMED
+def uncertainty_names() -> list[str]:
+    return sorted({*_our_sets(), *_sets.names()})
 
-    return NAMED | _plugins("rcac.uncertainty", _sets)
+
+def uncertainty_set(name: str) -> Callable[..., Any]:
+    """A function `(problem, **parameters) -> Uncertainty`, by its name in a configuration."""
+    ours = _our_sets()
+    return ours[name] if name in ours else _sets.get(choose("uncertainty", name, uncertainty_names()))

@@ -25,7 +25,7 @@ def test_numpy_and_torch_agree(hidden):
     sizes = (4, *hidden, 3)
     rows = networks.initial_rows(rng, sizes, 3, 1.0) + 0.1
     inputs = rng.normal(size=(11, 4)).astype(np.float32)
-    ours = forward.mlp(rows, sizes, inputs)
+    ours = forward.mlp(forward.unpack(rows, sizes), inputs)
     theirs = networks.mlp(torch.tensor(rows), sizes, torch.tensor(inputs)).numpy()
     assert ours.shape == (3, 11, 3)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)

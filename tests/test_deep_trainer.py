@@ -10,11 +10,13 @@ import torch
 import yaml
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from rcac.envs import register_envs
 
 from rcac.deep.act import Policy
+from rcac.deep.best import first_episodes, worst_returns
+from rcac.deep.rollout import Trajectory
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer, environment_seed
+from rcac.envs import register_envs
 from rcac.errors import InputError
 from rcac.learner import State
 
@@ -22,7 +24,7 @@ register_envs()
 ALGORITHMS = ["rcac", "rcac_npg", "cac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"]
 FOLDER = Path(__file__).parent.parent / "conf" / "algo"
 TINY = {"num_envs": 4, "rollout_length": 16, "actor_hidden": [8], "critic_hidden": [8], "window": 3, "actor_batch": 32}
-TINY |= {"critic_batch": 32, "actor_epochs": 2, "critic_epochs": 1}
+TINY |= {"critic_batch": 32, "actor_epochs": 2, "critic_epochs": 1, "trials": 0}
 
 
 def row(name, **changes):
@@ -158,8 +160,9 @@ def test_cartpole_is_learnt(name):
 
 def test_continuous_actions_and_two_constraints():
     for scale in ("independent", "dependent"):
-        changes = {"num_envs": 8, "rollout_length": 40, "gaussian_scale": scale, "window": 20, "gamma": 0.9}
-        settings = row("rcac_sqp", **{**TINY, **changes, "total_steps": 320 * 60, "kl_radius": 0.03})
+        changes = {"num_envs": 8, "rollout_length": 40, "gaussian_scale": scale, "window": 16, "gamma": 0.9}
+        changes |= {"critic_lr": 1e-2, "critic_epochs": 4, "kl_radius": 0.03, "total_steps": 320 * 60, "trials": 4}
+        settings = row("rcac_sqp", **{**TINY, **changes})
         envs = SyncVectorEnv([Line] * 8, autoreset_mode=AutoresetMode.SAME_STEP)
         trainer = Trainer(envs, [12.0, 50.0], settings, 0, 20)
         steps = run(trainer)
@@ -176,7 +179,7 @@ def test_discrete_observations():
     changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 30}
     trainer = Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row("rcac_npg", **{**TINY, **changes}), 0, 15)
     run(trainer)
-    policy = Policy(trainer.policy())
+    policy = Policy(trainer.policy(), deterministic=True)
     assert [policy(cell) for cell in (3, 4, 5, 6)] == [1, 1, 1, 1]
 
 
@@ -277,7 +280,7 @@ def test_the_policy_acts_as_the_trainer_does():
     run(trainer)
     state = trainer.policy()
     card = json.loads(json.dumps(state.data))
-    policy = Policy(State(state.tensors, card))
+    policy = Policy(State(state.tensors, card), deterministic=True)
     observation, _ = trainer.rollout.envs.reset(seed=5)
     from rcac.deep import networks
 
@@ -285,7 +288,7 @@ def test_the_policy_acts_as_the_trainer_does():
     outputs = networks.actor_outputs(trainer.shape, torch.tensor(state.tensors["actor"]), torch.tensor(rows)).numpy()
     assert policy.batch(observation).tolist() == np.argmax(outputs, axis=1).tolist()
     assert policy(observation[0]) == int(np.argmax(outputs[0]))
-    sampled = Policy(state, deterministic=False, seed=3)
+    sampled = Policy(state, seed=3)
     share = np.mean([sampled(observation[0]) for _ in range(4000)])
     expected = np.exp(outputs[0, 1]) / np.exp(outputs[0]).sum()
     assert share == pytest.approx(expected, abs=0.03)
@@ -295,22 +298,73 @@ def test_the_policy_acts_as_the_trainer_does():
 
 def test_the_best_measured_policy_is_handed_out_not_the_last():
     trainer = tiny("rcac_npg", updates=30)
-    while not trainer.best.tensors:
+    while trainer.candidates == [None]:
         trainer.step()
-    trainer.best.merit = [-np.inf]  # nothing later can be better
+    trainer.candidates[0].merit = [-np.inf]  # nothing later can be better
     kept = trainer.policy().tensors["actor"].copy()
     run(trainer)
     np.testing.assert_array_equal(trainer.policy().tensors["actor"], kept)
     assert not np.array_equal(trainer.actor.numpy(), kept)
 
 
-def test_ranking_is_by_measured_episodes():
-    trainer = tiny("rcac_npg", updates=30, budget=200.0)
-    run(trainer)
-    better, worse = np.array([-500.0, 100.0]), np.array([-500.0, 300.0])
-    assert trainer._merit(better) < trainer._merit(worse)
-    crpo = tiny("robust_crpo_deep")
-    assert crpo._merit(np.array([-100.0, 150.0])) < crpo._merit(np.array([-500.0, 201.0]))
+def corridor_with_trials():
+    changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 14, "trials": 3}
+    return Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row("rcac_npg", **{**TINY, **changes}), 0, 15)
+
+
+def test_candidates_act_alone_in_the_end_and_the_best_of_them_is_handed_out():
+    trainer = corridor_with_trials()
+    steps = run(trainer)
+    assert trainer.trials == 3
+    assert trainer.total == trainer.learning + 3 * 8 * 15 <= 240 * 14
+    assert [step.descending for step in steps[-4:]] == ["return", "nothing", "nothing", "nothing"]
+    trials = [step.metrics["trial/return"] for step in steps[-3:]]
+    assert all(candidate.tried for candidate in trainer.candidates)
+    assert trainer.summary()["return"] == max(trials)
+    # Nothing but the measured returns of whole episodes: 15 steps, 8 copies, on the corridor's own scale.
+    best = trainer.policy()
+    sums = []
+    for seed in range(40):
+        policy, env = Policy(best, seed=seed), Corridor()
+        observation, total = env.reset()[0], 0.0
+        for _ in range(15):
+            observation, reward, _, _, _ = env.step(policy(observation))
+            total += reward
+        sums.append(total)
+    assert max(trials) == pytest.approx(np.mean(sums), abs=4 * np.std(sums) / np.sqrt(8) + 1e-9)
+
+
+def test_trials_resume():
+    whole, first, second = corridor_with_trials(), corridor_with_trials(), corridor_with_trials()
+    run(first)
+    run(whole, updates=12)
+    while whole.position <= whole.learning:
+        whole.step()
+    state = whole.state()
+    second.load(State(state.tensors, json.loads(json.dumps(state.data))))
+    run(whole)
+    run(second)
+    assert whole.summary() == second.summary() == first.summary()
+
+
+def test_ranking_adds_the_worst_case_to_what_was_measured():
+    sums, margins = np.array([-500.0, 190.0]), np.array([0.1, 0.2])
+    share = (1 - 0.9**500) / (0.1 * 500)
+    expected = share * sums + 0.9 * margins / 0.1
+    np.testing.assert_allclose(worst_returns(sums, 500.0, margins, share, 0.9), expected)
+    trainer = tiny("robust_crpo_deep", gamma=0.9)
+    assert trainer._merit(expected) == pytest.approx((0.9 * 0.2 / 0.1 - 10 * share, expected[0]))
+
+
+def test_trials_count_first_episodes_only():
+    done = np.array([[0, 1], [1, 0], [0, 1], [0, 0]], dtype=bool)
+    costs = np.arange(8.0).reshape(1, 4, 2)
+    nothing = np.zeros_like(done)
+    empty = np.zeros(0)
+    trajectory = Trajectory(empty, empty, costs, done, nothing, ~nothing, empty, empty, empty)
+    sums, length = first_episodes(trajectory)
+    assert sums.tolist() == [(0 + 2 + 1) / 2]
+    assert length == 1.5
 
 
 def test_faults_and_wrong_inputs_are_named():

@@ -17,7 +17,8 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from rcac.errors import InputError
 from rcac.experiment import metrics as module
-from rcac.experiment.metrics import MetricsWriter, Table, flatten, layout, read_metrics
+from rcac.experiment.board import layout
+from rcac.experiment.metrics import MetricsWriter, Table, flatten, read_metrics
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -226,7 +227,7 @@ def test_a_board_that_cannot_be_written_costs_only_the_board(tmp_path, monkeypat
         def full(*_):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(writer._board._writer.file_writer.event_writer._general_file_writer, "write", full)
+        monkeypatch.setattr(writer._board._writer._general_file_writer, "write", full)
         for position in range(2, 200):
             writer.write(position, numbers(position))
     assert writer.board_error == "TensorBoard is off: [Errno 28] No space left on device"
@@ -251,7 +252,7 @@ def charts(budgets: list[str], names: list[str]) -> dict[str, list[str]]:
     """What each chart shows, found as TensorBoard does, by matching patterns from the beginning of a tag."""
     [(title, found)] = layout(budgets).items()
     assert title == "cost and budget"
-    return {key: [n for n in names if any(re.match(tag, n) for tag in tags)] for key, (_, tags) in found.items()}
+    return {key: [n for n in names if any(re.match(tag, n) for tag in tags)] for key, tags in found.items()}
 
 
 def test_layout_puts_each_cost_beside_its_budget():

@@ -2,16 +2,20 @@
 
 import numpy as np
 
-from rcac.deep.forward import ActorShape, actor_outputs, mode, noise, sample
+from rcac.deep.forward import Actor, ActorShape, mode, noise, sample
 from rcac.deep.spaces import actions_from_card, encoder_from_card, normalize
 from rcac.errors import InputError
 from rcac.learner import State
 
 
 class Policy:
-    """Acts on one observation (`policy(observation)`) or on a batch of them (`policy.batch(observations)`)."""
+    """Acts on one observation (`policy(observation)`) or on a batch of them (`policy.batch(observations)`).
 
-    def __init__(self, state: State, deterministic: bool = True, seed: int = 0) -> None:
+    What was trained and measured is the stochastic policy, and under constraints the best one may have to be; so that
+    is the default. `deterministic` takes the likeliest action instead.
+    """
+
+    def __init__(self, state: State, deterministic: bool = False, seed: int = 0) -> None:
         card, tensors = state.data, state.tensors
         if card.get("kind") != "deep":
             raise InputError(f"kind: {card.get('kind')!r} given, 'deep' expected: this card is not of a deep policy")
@@ -23,6 +27,7 @@ class Policy:
         self.parameters = np.asarray(tensors["actor"], dtype=np.float32)
         if self.parameters.shape != (self.shape.length,):
             raise InputError(f"actor: shape {self.parameters.shape} given, ({self.shape.length},) expected by the card")
+        self.actor = Actor(self.shape, self.parameters)
         self.mean, self.deviation = tensors["observation_mean"], tensors["observation_deviation"]
         self.deterministic = deterministic
         self.rng = np.random.default_rng(seed)
@@ -30,7 +35,7 @@ class Policy:
     def batch(self, observations: np.ndarray) -> np.ndarray:
         """Actions (B, …) as the environment takes them, for raw observations (B, …)."""
         rows = normalize(self.encoder(np.asarray(observations)), self.mean, self.deviation)
-        outputs = actor_outputs(self.shape, self.parameters, rows)
+        outputs = self.actor.outputs(rows)
         if self.deterministic:
             return self.actions.raw(mode(self.shape, outputs))
         return self.actions.raw(sample(self.shape, outputs, noise(self.shape, self.rng, (len(rows),))))

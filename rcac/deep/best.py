@@ -1,40 +1,54 @@
-"""The best policy so far, by measured episodes.
+"""Which policy to hand out: the best by measured episodes, never just the last.
 
-An episode outlasts many updates, so what a window of episodes measured belongs to no single policy: it is credited to
-the one that acted in the middle of them, which is why the recent ones are kept.
+While the actor learns, an episode outlasts many updates, and a window of episodes measures a mixture of policies. So the
+windows only choose candidates, the best of each of M equal parts of the run, and in the end every candidate acts alone in
+a trial of fresh episodes. Both are ranked by the switch's merit of
+
+    J_n = κC_n + γρ‖w_n‖ (1 − γ^l)/(1 − γ)           C measured episode sums, l their mean length
+
+the measured sums in discounted units, plus what the worst case of the critics' IPM set adds over such an episode.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-RECENT = 64  # policies kept; of a window that reaches further back, the oldest kept one gets the credit
+from rcac.deep.rollout import Trajectory
 
-
-class Snapshot(NamedTuple):
-    position: int  # environment steps before it acted
-    tensors: dict[str, np.ndarray]
+Merit = Callable[[np.ndarray], tuple[float, ...]]  # of returns (K,), cost form, discounted units; smaller is better
 
 
 @dataclass
-class Best:
-    tensors: dict[str, np.ndarray] = field(default_factory=dict)  # of the policy; empty: none measured yet
-    merit: list[float] = field(default_factory=list)  # lexicographic, smaller is better
-    measured: list[float] = field(default_factory=list)  # (K,) mean episode sums, cost form
-    position: int = 0
-    recent: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=RECENT))
+class Candidate:
+    tensors: dict[str, np.ndarray]  # of the policy
+    margins: np.ndarray  # (K,) ρ‖w_n‖ of its critics
+    measured: list[float]  # C (K,)
+    merit: list[float]
+    position: int  # environment steps before it acted
+    tried: bool = False  # measured alone, in a trial
 
-    def acting(self, position: int, tensors: dict[str, np.ndarray]) -> None:
-        """From `position` on, this policy acts."""
-        self.recent.append(Snapshot(position, tensors))
 
-    def offer(self, merit: tuple[float, ...], measured: np.ndarray, middle: float) -> None:
-        """Episodes whose middle lies at position `middle` measured this; a later policy wins a tie."""
-        if self.tensors and list(merit) > self.merit:
-            return
-        earlier = [snapshot for snapshot in self.recent if snapshot.position <= middle]
-        credited = earlier[-1] if earlier else self.recent[0]
-        self.tensors, self.position = credited.tensors, credited.position
-        self.merit, self.measured = list(merit), measured.tolist()
+def worst_returns(measured: np.ndarray, length: float, margins: np.ndarray, share: float, gamma: float) -> np.ndarray:
+    """J (K,) above."""
+    return share * measured + gamma * margins * (1.0 - gamma**length) / (1.0 - gamma)
+
+
+def better(new: Candidate, old: Candidate | None) -> bool:
+    """What was tried beats what was not; a later one wins a tie."""
+    return old is None or (not new.tried, new.merit) <= (not old.tried, old.merit)
+
+
+def best(candidates: list[Candidate | None]) -> Candidate | None:
+    chosen: Candidate | None = None
+    for candidate in candidates:
+        if candidate is not None and better(candidate, chosen):
+            chosen = candidate
+    return chosen
+
+
+def first_episodes(trajectory: Trajectory) -> tuple[np.ndarray, float]:
+    """Mean sums (K,) and length of the episodes that the copies began a trial with."""
+    done = trajectory.terminated | trajectory.truncated  # (T, n)
+    before = np.cumsum(done, axis=0) - done == 0  # (T, n) up to and including the first end
+    return (trajectory.costs * before).sum(axis=1).mean(axis=1), float(before.sum(axis=0).mean())

@@ -36,7 +36,7 @@ class Critics:
 
     def values(self, observations: np.ndarray) -> np.ndarray:
         """V (K, B) at normalised observations (B, d), in NumPy."""
-        outputs = forward.mlp(self.parameters.cpu().numpy(), self.sizes, observations)[:, :, 0]
+        outputs = forward.mlp(forward.unpack(self.parameters.cpu().numpy(), self.sizes), observations)[:, :, 0]
         return outputs * self.scales[:, None]
 
     def norms(self, scope: str) -> np.ndarray:

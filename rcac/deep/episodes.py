@@ -12,7 +12,6 @@ class Episode(NamedTuple):
     plain: np.ndarray  # Σ c (K,)
     discounted: np.ndarray  # Σ γ^t c (K,)
     length: int
-    middle: float  # when it was half over, in steps of every copy since the start
 
 
 class Episodes:
@@ -26,7 +25,6 @@ class Episodes:
         self.length = np.zeros(copies, dtype=np.int64)
         self.finished: deque[Episode] = deque(maxlen=window)
         self.count = 0  # finished since the start
-        self.clock = 0  # steps of every copy since the start
 
     def clear(self) -> None:
         """Forget the episodes in progress."""
@@ -42,12 +40,10 @@ class Episodes:
             self.discounted += self.factor * cost
             self.factor = np.where(valid, self.factor * self.gamma, self.factor)
             self.length += valid
-            self.clock += 1
             if done[t].any():
                 for copy in np.flatnonzero(done[t]):
-                    length = int(self.length[copy])
                     sums = self.plain[:, copy].copy(), self.discounted[:, copy].copy()
-                    self.finished.append(Episode(*sums, length, self.clock - length / 2))
+                    self.finished.append(Episode(*sums, int(self.length[copy])))
                     self.count += 1
                 self.plain[:, done[t]] = self.discounted[:, done[t]] = 0.0
                 self.factor[done[t]], self.length[done[t]] = 1.0, 0
@@ -68,10 +64,6 @@ class Episodes:
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))
 
-    def mean_middle(self) -> float:
-        """When the window's episodes were half over, on average."""
-        return float(np.mean([episode.middle for episode in self.finished]))
-
     def tensors(self) -> dict[str, np.ndarray]:
         costs = len(self.plain)
         return {
@@ -82,15 +74,14 @@ class Episodes:
             "finished_plain": np.array([e.plain for e in self.finished]).reshape(-1, costs),
             "finished_discounted": np.array([e.discounted for e in self.finished]).reshape(-1, costs),
             "finished_length": np.array([e.length for e in self.finished], dtype=np.int64),
-            "finished_middle": np.array([e.middle for e in self.finished], dtype=np.float64),
-            "count": np.array([self.count, self.clock]),
+            "count": np.array([self.count]),
         }
 
     def load(self, tensors: dict[str, np.ndarray]) -> None:
         for name in ("plain", "discounted", "factor", "length"):
             setattr(self, name, np.array(tensors[name]))
         self.finished.clear()
-        parts = (tensors[f"finished_{name}"] for name in ("plain", "discounted", "length", "middle"))
-        for plain, discounted, length, middle in zip(*parts, strict=True):
-            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length), float(middle)))
-        self.count, self.clock = (int(number) for number in tensors["count"])
+        parts = (tensors[f"finished_{name}"] for name in Episode._fields)
+        for plain, discounted, length in zip(*parts, strict=True):
+            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length)))
+        self.count = int(tensors["count"][0])

@@ -21,17 +21,27 @@ def pieces(sizes: tuple[int, ...]) -> list[int]:
     return [n for a, b in pairwise(sizes) for n in (a * b, b)]
 
 
-def mlp(parameters: np.ndarray, sizes: tuple[int, ...], inputs: np.ndarray) -> np.ndarray:
-    """Outputs (K, B, out) of K networks, parameters (K, P), on inputs (B, in)."""
+Layers = list[tuple[np.ndarray, np.ndarray]]  # W (K, in, out) and b (K, 1, out) of each layer
+
+
+def unpack(parameters: np.ndarray, sizes: tuple[int, ...]) -> Layers:
+    """The layers of K networks, as views of their parameters (K, P)."""
     count = len(parameters)
     parts = np.split(parameters, np.cumsum(pieces(sizes))[:-1], axis=1)
+    shapes = list(pairwise(sizes))
+    weights = [part.reshape(count, a, b) for part, (a, b) in zip(parts[::2], shapes, strict=True)]
+    return list(zip(weights, (part[:, None] for part in parts[1::2]), strict=True))
+
+
+def mlp(layers: Layers, inputs: np.ndarray) -> np.ndarray:
+    """Outputs (K, B, out) of K networks on inputs (B, in)."""
     hidden = inputs
-    for layer, (a, b) in enumerate(pairwise(sizes)):
-        weight, bias = parts[2 * layer].reshape(count, a, b), parts[2 * layer + 1].reshape(count, 1, b)
-        hidden = np.matmul(hidden, weight) + bias
-        if layer < len(sizes) - 2:
-            np.tanh(hidden, out=hidden)
-    return hidden
+    for weight, bias in layers[:-1]:
+        hidden = np.matmul(hidden, weight)
+        hidden += bias
+        np.tanh(hidden, out=hidden)
+    weight, bias = layers[-1]
+    return np.matmul(hidden, weight) + bias
 
 
 class ActorShape(NamedTuple):
@@ -55,14 +65,27 @@ def actor_shape(observation: int, hidden: list[int], kind: str, actions: int, sc
     return ActorShape((observation, *hidden, outputs), kind, actions, actions if gaussian and not dependent else 0)
 
 
+class Actor:
+    """An actor's parameters (P,), ready to act."""
+
+    def __init__(self, shape: ActorShape, parameters: np.ndarray) -> None:
+        end = len(parameters) - shape.tail
+        self.shape = shape
+        self.layers = unpack(parameters[None, :end], shape.sizes)
+        self.tail = parameters[end:]
+
+    def outputs(self, observations: np.ndarray) -> np.ndarray:
+        """Logits (B, A), or mean and log scale (B, 2D), for observations (B, d)."""
+        outputs = mlp(self.layers, observations)[0]
+        if self.shape.tail:
+            tail = np.broadcast_to(self.tail, (len(outputs), self.shape.tail))
+            outputs = np.concatenate([outputs, tail], axis=1)
+        return outputs
+
+
 def actor_outputs(shape: ActorShape, parameters: np.ndarray, observations: np.ndarray) -> np.ndarray:
-    """Logits (B, A), or mean and log scale (B, 2D), for parameters (P,) and observations (B, d)."""
-    end = len(parameters) - shape.tail
-    outputs = mlp(parameters[None, :end], shape.sizes, observations)[0]
-    if shape.tail:
-        tail = np.broadcast_to(parameters[end:], (len(outputs), shape.tail))
-        outputs = np.concatenate([outputs, tail], axis=1)
-    return outputs
+    """What an actor with parameters (P,) says at observations (B, d)."""
+    return Actor(shape, parameters).outputs(observations)
 
 
 def noise(shape: ActorShape, rng: np.random.Generator, batch: tuple[int, ...]) -> np.ndarray:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcac.deep.best import Best
+from rcac.deep.best import Candidate
 from rcac.deep.episodes import Episodes
 from rcac.deep.update import Taken
 from rcac.learner import Term
@@ -56,6 +56,12 @@ def metrics(facts: Facts, episodes: Episodes, budgets: np.ndarray, share: float)
     return numbers
 
 
+def trial(sums: np.ndarray, length: float) -> dict[str, float]:
+    """Metrics of a candidate's trial, from its mean episode sums (K,), cost form."""
+    costs = {f"trial/cost/{n}": float(cost) for n, cost in enumerate(sums[1:], start=1)}
+    return {"trial/return": -float(sums[0]), "trial/length": length, **costs}
+
+
 def terms(measured: np.ndarray, budgets: np.ndarray) -> tuple[Term, ...]:
     """The score by episode sums (K,), cost form."""
     names = labels(len(budgets))
@@ -65,16 +71,16 @@ def terms(measured: np.ndarray, budgets: np.ndarray) -> tuple[Term, ...]:
 
 
 def summary(
-    best: Best, episodes: Episodes, budgets: np.ndarray, position: int, total: int, skipped: int
+    best: Candidate | None, episodes: Episodes, budgets: np.ndarray, position: int, total: int, skipped: int
 ) -> dict[str, Any]:
     """The result as plain data, of the best policy; of the last window of episodes while there is none."""
-    measured = best.measured or (episodes.mean().tolist() if episodes.count else [])
+    measured = best.measured if best else episodes.mean().tolist() if episodes.count else []
     return {
         "reason": "all steps taken" if position >= total else "in progress",
         "steps": position,
         "episodes": episodes.count,
-        "best_at": best.position,
-        "measured": bool(best.measured),
+        "best_at": best.position if best else position,
+        "tried": best is not None and best.tried,
         "return": -measured[0] if measured else None,
         "costs": measured[1:],
         "budgets": budgets.tolist(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from rcac.deep.best import Best
+from rcac.deep.best import Candidate
 from rcac.deep.level import Bisection
 from rcac.learner import State
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def save(trainer: "Trainer") -> State:
-    rollout, best, bisection = trainer.rollout, trainer.best, trainer.bisection
+    rollout, bisection = trainer.rollout, trainer.bisection
     tensors: dict[str, np.ndarray] = {
         "actor": _array(trainer.actor),
         "critics": _array(trainer.critics.parameters),
@@ -32,9 +32,10 @@ def save(trainer: "Trainer") -> State:
     for name, moments in (("moments", trainer.moments), ("cost_moments", trainer.cost_moments)):
         tensors |= {f"{name}.mean": moments.mean.copy(), f"{name}.variance": moments.variance.copy()}
     tensors |= {f"episodes.{key}": array for key, array in trainer.episodes.tensors().items()}
-    tensors |= {f"best.{key}": array.copy() for key, array in best.tensors.items()}
-    for key in best.recent[0].tensors if best.recent else ():
-        tensors[f"recent.{key}"] = np.stack([snapshot.tensors[key] for snapshot in best.recent])
+    for k, candidate in enumerate(trainer.candidates):
+        if candidate is not None:
+            parts = {**candidate.tensors, "margins": candidate.margins}
+            tensors |= {f"candidate{k}.{key}": array.copy() for key, array in parts.items()}
     data: dict[str, Any] = {
         "position": trainer.position,
         "rollout_steps": rollout.steps,
@@ -44,8 +45,7 @@ def save(trainer: "Trainer") -> State:
         "batch_rng": trainer.batch_rng.bit_generator.state,
         "bisection": None if bisection is None else [bisection.low, bisection.high],
         "phase": trainer.phase,
-        "best": {"merit": best.merit, "measured": best.measured, "position": best.position},
-        "recent": [snapshot.position for snapshot in best.recent],
+        "candidates": [None if candidate is None else _facts(candidate) for candidate in trainer.candidates],
         "skipped": trainer.skipped,
         "critics_skipped": trainer.critics_skipped,
         "exact": hasattr(rollout.envs, "get_state"),
@@ -72,11 +72,11 @@ def restore(trainer: "Trainer", state: State) -> None:
         moments.mean, moments.variance = np.array(tensors[f"{name}.mean"]), np.array(tensors[f"{name}.variance"])
         moments.count = int(data[name])
     trainer.episodes.load(_under(tensors, "episodes"))
-    kept = data["best"]
-    trainer.best = Best(_under(tensors, "best"), list(kept["merit"]), list(kept["measured"]), int(kept["position"]))
-    rows = _under(tensors, "recent")
-    for k, position in enumerate(data["recent"]):
-        trainer.best.acting(position, {key: array[k] for key, array in rows.items()})
+    for k, facts in enumerate(data["candidates"]):
+        parts = _under(tensors, f"candidate{k}")
+        trainer.candidates[k] = (
+            None if facts is None else Candidate(margins=parts.pop("margins"), tensors=parts, **facts)
+        )
     trainer.action_rng.bit_generator.state = data["action_rng"]
     trainer.batch_rng.bit_generator.state = data["batch_rng"]
     trainer.bisection = None if data["bisection"] is None else Bisection(*data["bisection"])
@@ -89,6 +89,10 @@ def restore(trainer: "Trainer", state: State) -> None:
         rollout.resetting = np.array(tensors["resetting"])
     else:
         trainer.restart_environments()
+
+
+def _facts(candidate: Candidate) -> dict[str, Any]:
+    return {name: getattr(candidate, name) for name in ("measured", "merit", "position", "tried")}
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -36,9 +36,9 @@ class Trajectory(NamedTuple):
 class Rollout:
     """A vector environment in the middle of its episodes."""
 
-    def __init__(self, envs: VectorEnv, encoder: Encoder, actions: Actions, constraints: int, length: int) -> None:
+    def __init__(self, envs: VectorEnv, encoder: Encoder, actions: Actions, constraints: int) -> None:
         self.envs, self.encoder, self.actions = envs, encoder, actions
-        self.constraints, self.length = constraints, length
+        self.constraints = constraints
         self.name = envs.spec.id if envs.spec is not None else type(envs.unwrapped).__name__
         mode = envs.metadata.get("autoreset_mode")
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
@@ -57,9 +57,9 @@ class Rollout:
         self.resetting[:] = False
         return self.observations
 
-    def collect(self, act: Act) -> Trajectory:
+    def collect(self, act: Act, length: int) -> Trajectory:
         """`length` steps of every copy."""
-        length, copies = self.length, self.envs.num_envs
+        copies = self.envs.num_envs
         observations = np.empty((length + 1, copies, self.encoder.size), dtype=np.float32)
         actions = np.empty((length, copies, *self._action_shape), dtype=self._action_type)
         costs = np.zeros((self.constraints + 1, length, copies))

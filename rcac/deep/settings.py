@@ -28,12 +28,13 @@ class DeepSettings:
 
     # Experience
     total_steps: int = 1_000_000  # environment steps, all copies together
-    num_envs: int = 64  # environment copies
-    rollout_length: int = 64  # steps of every copy between updates
-    gamma: float = 0.99  # discount of every cost
-    gae_lambda: float = 0.95  # λ of the advantages: 0 one-step, 1 to the end of the rollout
+    num_envs: int = 32  # environment copies
+    rollout_length: int = 128  # steps of every copy between updates
+    gamma: float = 0.995  # discount of every cost
+    gae_lambda: float = 0.98  # λ of the advantages: 0 one-step, 1 to the end of the rollout
     critic_lambda: float = 0.98  # λ of the critics' targets; a larger one lets the estimates of J_n follow faster
     window: int = 64  # last finished episodes over which policies are measured
+    trials: int = 4  # candidates that act alone for an episode of every copy in the end; at most a fifth of all steps
     calibrate: bool = True  # correct the estimates of J_n by measured episodes (see rcac.deep.trainer)
     initial_states: int = 256  # recent initial states at which J_n is estimated
 
@@ -55,7 +56,7 @@ class DeepSettings:
     kl_radius: float = 0.01  # mean KL(π_old‖π) that one step may use (natural, sqp)
     damping: float = 1e-2  # added to the Fisher matrix's diagonal (natural, sqp, q_regression)
     cg_iterations: int = 10  # of conjugate gradient (natural, sqp, q_regression)
-    fisher_states: int = 1024  # states of a batch that enter the Fisher matrix; 0 all (natural, sqp)
+    fisher_states: int = 512  # states of a batch that enter the Fisher matrix; 0 all (natural, sqp)
     backtracks: int = 15  # times a refused step is shortened before it is given up (natural, sqp)
 
     # Critics
@@ -104,6 +105,7 @@ RANGES: dict[str, Test] = {
     "gae_lambda": _fraction,
     "critic_lambda": _fraction,
     "window": _count,
+    "trials": _count_or_zero,
     "initial_states": _count,
     "initial_log_std": _finite,
     "actor_lr": _positive,

@@ -26,10 +26,11 @@ from torch import Tensor
 
 from rcac.deep import networks, report, resume
 from rcac.deep.adam import Adam
-from rcac.deep.best import Best
+from rcac.deep.best import Candidate, better, first_episodes, worst_returns
+from rcac.deep.best import best as best_of
 from rcac.deep.critics import Critics
 from rcac.deep.episodes import Episodes
-from rcac.deep.forward import actor_outputs, actor_shape, noise, sample
+from rcac.deep.forward import Actor, actor_shape, noise, sample
 from rcac.deep.gradient import gradient_step
 from rcac.deep.level import Bisection, bracket
 from rcac.deep.natural import natural_step
@@ -90,15 +91,18 @@ class Trainer:
         self.moments = Moments(self.encoder.size)  # of observations
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, envs.num_envs, settings.gamma, settings.window)
-        self.rollout = Rollout(envs, self.encoder, self.actions, count - 1, settings.rollout_length)
+        self.rollout = Rollout(envs, self.encoder, self.actions, count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
         self.bisection: Bisection | None = None
         self.phase = 0
-        self.best = Best()
         self.skipped = self.critics_skipped = 0
         self.position = 0
-        self.batch_steps = settings.rollout_length * envs.num_envs
-        self.total = max(1, settings.total_steps // self.batch_steps) * self.batch_steps
+        self.batch_steps, self.trial_steps = settings.rollout_length * envs.num_envs, horizon * envs.num_envs
+        self.trials = min(settings.trials, settings.total_steps // (5 * self.trial_steps))
+        learning = settings.total_steps - self.trials * self.trial_steps
+        self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
+        self.total = self.learning + self.trials * self.trial_steps
+        self.candidates: list[Candidate | None] = [None] * max(1, self.trials)  # the best of each part of the run
 
     @property
     def finished(self) -> bool:
@@ -107,19 +111,22 @@ class Trainer:
     # One update
 
     def step(self) -> Step:
+        return self._learn() if self.position < self.learning else self._try()
+
+    def _learn(self) -> Step:
         settings = self.settings
         started = time.perf_counter()
         mean, deviation = self.moments.scale()
-        self.best.acting(self.position, self._policy_tensors(mean, deviation))
-        trajectory = self._collect(mean, deviation)
-        if self.episodes.record(trajectory) and self.episodes.full:
-            measured, middle = self.episodes.mean(), self.episodes.mean_middle() * self.rollout.envs.num_envs
-            self.best.offer(self._merit(measured), measured, middle)
-
+        trajectory = self._collect(self.actor.cpu().numpy(), mean, deviation, settings.rollout_length)
+        finished = self.episodes.record(trajectory)
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)
-        estimates = self._estimates(mean, deviation)
-        batch, directions = self._batch(trajectory, settings.radius * norms, mean, deviation)
+        margins = settings.radius * norms
+        values = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)  # V(s_0) (K,)
+        estimates = self._calibrated(values) if settings.calibrate else values  # J (K,)
+        if finished and self.episodes.full:
+            self._offer(Candidate(self._policy_tensors(mean, deviation), margins, [], [], self.position))
+        batch, directions = self._batch(trajectory, margins, mean, deviation)
         switch = self._switch(trajectory, estimates)
         budgets = self.budgets * self.share
         index = switch.choose(estimates, budgets)
@@ -132,7 +139,7 @@ class Trainer:
             excess=estimates[1:] - budgets + settings.slack,
             directions=directions,
             settings=settings,
-            rate=1.0 - self.position / self.total if settings.anneal else 1.0,
+            rate=1.0 - self.position / self.learning if settings.anneal else 1.0,
             rng=self.batch_rng,
         )
         taken = self._steps[settings.step](task)
@@ -158,15 +165,15 @@ class Trainer:
         gradient: Callable[[Task], Taken] = lambda task: gradient_step(task, self.actor_adam)  # noqa: E731
         return {"gradient": gradient, "natural": natural_step, "sqp": sqp_step}
 
-    def _collect(self, mean: np.ndarray, deviation: np.ndarray) -> Trajectory:
-        actor = self.actor.cpu().numpy()
-        randomness = noise(self.shape, self.action_rng, (self.settings.rollout_length, self.rollout.envs.num_envs))
+    def _collect(self, parameters: np.ndarray, mean: np.ndarray, deviation: np.ndarray, length: int) -> Trajectory:
+        actor = Actor(self.shape, parameters)
+        randomness = noise(self.shape, self.action_rng, (length, self.rollout.envs.num_envs))
 
         def act(observations: np.ndarray, t: int) -> np.ndarray:
-            outputs = actor_outputs(self.shape, actor, normalize(observations, mean, deviation))
+            outputs = actor.outputs(normalize(observations, mean, deviation))
             return sample(self.shape, outputs, randomness[t])
 
-        return self.rollout.collect(act)
+        return self.rollout.collect(act, length)
 
     def _follow_cost_scale(self, trajectory: Trajectory) -> None:
         self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
@@ -208,13 +215,11 @@ class Trainer:
 
     # Switching and ranking
 
-    def _estimates(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """J (K,), discounted: the critics' mean at initial states. Calibrated: plus what the window's episodes say that
-        this differs from their plain sums (see above)."""
-        estimates = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)
-        if self.settings.calibrate and self.episodes.count:
-            estimates = estimates + self.share * self.episodes.mean() - self.episodes.mean_discounted()
-        return estimates
+    def _calibrated(self, values: np.ndarray) -> np.ndarray:
+        """V(s_0) + κC − D (K,), or V(s_0) before any episode has finished."""
+        if not self.episodes.count:
+            return values
+        return values + self.share * self.episodes.mean() - self.episodes.mean_discounted()
 
     def _switch(self, trajectory: Trajectory, estimates: np.ndarray) -> Switch:
         settings = self.settings
@@ -233,21 +238,53 @@ class Trainer:
             else:
                 seen = trajectory.costs[0][trajectory.valid]
                 self.bisection = bracket(float(seen.min()), float(seen.max()), settings.gamma)
-        phase = self.position * settings.epigraph_phases // self.total
+        phase = self.position * settings.epigraph_phases // self.learning
         if phase > self.phase:
             worst = Epigraph(self.bisection.level).merit(estimates, self.budgets * self.share)[0]
             self.bisection = self.bisection.halved(worst <= settings.tolerance)
             self.phase = phase
         return self.bisection.level
 
-    def _merit(self, measured: np.ndarray) -> tuple[float, ...]:
-        """Rank of measured episode sums (K,). A level that moves cannot rank policies, so the epigraph's are ranked as
+    def _merit(self, returns: np.ndarray) -> tuple[float, ...]:
+        """Rank of a policy with returns (K,). A level that moves cannot rank policies, so the epigraph's are ranked as
         CRPO's: least violation first, then the objective."""
         settings = self.settings
         ranking: Switch = CRPO(settings.tolerance)
         if settings.switch == "surrogate":
             ranking = Surrogate(settings.lam, settings.slack)
-        return ranking.merit(measured * self.share, self.budgets * self.share)
+        return ranking.merit(returns, self.share * self.budgets)
+
+    def _measure(self, candidate: Candidate, sums: np.ndarray, length: float) -> None:
+        candidate.measured = sums.tolist()
+        returns = worst_returns(sums, length, candidate.margins, self.share, self.settings.gamma)
+        candidate.merit = list(self._merit(returns))
+
+    def _offer(self, candidate: Candidate) -> None:
+        """The policy that just acted, by the window's episodes."""
+        self._measure(candidate, self.episodes.mean(), self.episodes.mean_length())
+        part = self.position * len(self.candidates) // self.learning
+        if better(candidate, self.candidates[part]):
+            self.candidates[part] = candidate
+
+    def _try(self) -> Step:
+        """One candidate acts alone, from fresh initial states."""
+        started = time.perf_counter()
+        trial = (self.position - self.learning) // self.trial_steps
+        candidate = self.candidates[trial]
+        if candidate is None:  # no window was filled in that part: try the last policy
+            margins = self.settings.radius * self.critics.norms(self.settings.scope)
+            candidate = Candidate(self._policy_tensors(*self.moments.scale()), margins, [], [], self.learning)
+        self.rollout.reset(environment_seed(self.seed, self.position))
+        tensors = candidate.tensors
+        scale = tensors["observation_mean"], tensors["observation_deviation"]
+        sums, length = first_episodes(self._collect(tensors["actor"], *scale, self.horizon))
+        self._measure(candidate, sums, length)
+        candidate.tried = True
+        self.candidates[trial] = candidate
+        self.position += self.trial_steps
+        metrics = report.trial(sums, length)
+        metrics["time/steps_per_second"] = self.trial_steps / (time.perf_counter() - started)
+        return Step(metrics, report.terms(sums, self.budgets), "nothing")
 
     # Reports
 
@@ -256,7 +293,8 @@ class Trainer:
         return self.episodes.mean() if self.episodes.count else estimates / self.share
 
     def summary(self) -> dict[str, Any]:
-        return report.summary(self.best, self.episodes, self.budgets, self.position, self.total, self.skipped)
+        best = best_of(self.candidates)
+        return report.summary(best, self.episodes, self.budgets, self.position, self.total, self.skipped)
 
     def images(self) -> dict[str, np.ndarray]:
         return {}
@@ -268,9 +306,9 @@ class Trainer:
         return {"actor": actor, "observation_mean": mean, "observation_deviation": deviation}
 
     def policy(self) -> State:
-        """The best policy by measured episodes; the present one while no window of episodes has been filled."""
-        measured = bool(self.best.tensors)
-        tensors = self.best.tensors if measured else self._policy_tensors(*self.moments.scale())
+        """The best by measured episodes; the present one while no window of episodes has been filled."""
+        best = best_of(self.candidates)
+        tensors = best.tensors if best else self._policy_tensors(*self.moments.scale())
         card = {
             "kind": "deep",
             "network": {"sizes": list(self.shape.sizes), "tail": self.shape.tail},
@@ -280,8 +318,8 @@ class Trainer:
             "budgets": self.budgets.tolist(),
             "horizon": self.horizon,
             "seed": self.seed,
-            "position": self.best.position if measured else self.position,
-            "measured": self.best.measured,
+            "position": best.position if best else self.position,
+            "measured": best.measured if best else [],
         }
         return State(tensors, card)
 

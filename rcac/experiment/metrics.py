@@ -10,16 +10,15 @@ import contextlib
 import csv
 import io
 import os
-import re
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rcac.errors import InputError
+from rcac.experiment.board import Board
 from rcac.experiment.runfolder import replace_file
 
 FILE = "metrics.csv"
@@ -103,69 +102,6 @@ class Table:
         except OSError as error:
             os.ftruncate(self._descriptor, size)  # a full disk leaves whole rows
             raise OSError(error.errno, error.strerror, str(self._path)) from error
-
-
-def layout(names: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
-    """Charts that put each cost beside its budget, for TensorBoard's custom scalars.
-
-    `cost/<key>` and `cost/<key>/…` go with `budget/<key>`, unless `budget/<key>/…` says more exactly which is theirs.
-    Tags are patterns, so metrics that come later find their chart.
-    """
-    keys = [name.removeprefix("budget/") for name in names if name.startswith("budget/")]
-    charts = {}
-    for key in keys:
-        closer = "|".join(re.escape(other.removeprefix(key)) for other in keys if other.startswith(f"{key}/"))
-        elsewhere = f"(?!({closer})(/|$))" if closer else ""
-        costs = f"(cost|utility)/{re.escape(key)}{elsewhere}(/.*)?$"
-        charts[key] = ["Multiline", [costs, f"budget/{re.escape(key)}$"]]
-    return {"cost and budget": charts} if charts else {}
-
-
-class Board:
-    """TensorBoard events in the run's own folder, so that everything belongs to one run."""
-
-    def __init__(self, folder: Path, resume_from: int | None = None) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from torch.utils.tensorboard import SummaryWriter
-        from torch.utils.tensorboard.summary import hparams
-
-        self._summary, self._hparams = Summary, hparams
-        self._laid_out = False
-        purge = None if resume_from is None else resume_from + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=5)
-        self._file: Any = self._writer.file_writer
-        self._excepthook, threading.excepthook = threading.excepthook, self._quiet
-
-    def _quiet(self, failure: Any) -> None:
-        """The writer's thread hands a full disk to us on the next call, and prints a traceback besides."""
-        if not type(failure.thread).__module__.startswith("tensorboard."):
-            self._excepthook(failure)
-
-    def scalars(self, position: int, metrics: dict[str, float]) -> None:
-        if not self._laid_out:
-            self._laid_out = True
-            if charts := layout(metrics):
-                self._writer.add_custom_scalars(charts)
-        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._file.add_summary(self._summary(value=values), position)
-
-    def images(self, position: int, images: dict[str, np.ndarray]) -> None:
-        for name, image in images.items():  # (H, W, 3) uint8
-            self._writer.add_image(name, image, position, dataformats="HWC")
-        self._writer.flush()
-
-    def hyperparameters(self, position: int, values: dict[str, Any], final: dict[str, float]) -> None:
-        """The hyperparameters tab. `SummaryWriter.add_hparams` would open a second run for it."""
-        plain = {key: value if isinstance(value, int | float | str) else str(value) for key, value in values.items()}
-        self.scalars(position, final)
-        for summary in self._hparams(plain, final):
-            self._file.add_summary(summary)
-
-    def close(self) -> None:
-        try:
-            self._writer.close()
-        finally:
-            threading.excepthook = self._excepthook
 
 
 class MetricsWriter:

@@ -9,6 +9,7 @@ is computed by one thread, so results do not depend on the number of threads.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,10 +114,13 @@ def per_row(radius: float | np.ndarray, rows: Rows) -> np.ndarray:
     return np.ravel(radius)[rows.ids]
 
 
-def rowwise(function: Callable) -> Callable:
+def rowwise(function: FunctionType) -> Callable:
     """Compile a sweep `f(values, indptr, indices, data, …)` twice, and use threads where the work pays for them."""
     serial = njit(cache=True, error_model="numpy")(function)
-    threaded = njit(cache=True, error_model="numpy", parallel=True)(function)
+    # numba's cache tells functions apart by name, not by options: the second version needs a name of its own
+    twin = FunctionType(function.__code__, function.__globals__, function.__name__)
+    twin.__qualname__ = f"{function.__qualname__}_threaded"
+    threaded = njit(cache=True, error_model="numpy", parallel=True)(twin)
 
     def run(values: np.ndarray, rows: Rows, *rest: Any) -> Any:
         chosen = threaded if len(values) * len(rows.data) > THREADING_PAYS else serial

@@ -1,0 +1,93 @@
+"""The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
+
+    0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from rich.console import Console
+
+from rcac import __version__
+from rcac.envs.wrappers import EnvironmentFault
+from rcac.errors import Infeasible, InputError
+from rcac.experiment.runner import TrainingStopped
+
+
+def train(argv: list[str] | None = None) -> NoReturn:
+    """Train: `rcac-train env=river_swim algo=rsqp`. Exits."""
+    sys.exit(_guarded(_train, sys.argv[1:] if argv is None else argv))
+
+
+def evaluate(argv: list[str] | None = None) -> NoReturn:
+    """Evaluate: `rcac-evaluate run=runs/… episodes=100`. Exits."""
+    sys.exit(_guarded(_evaluate, sys.argv[1:] if argv is None else argv))
+
+
+def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
+    try:
+        if "--version" in argv:
+            print(f"rcac {__version__}")
+            return 0
+        return command(argv)
+    except InputError as error:
+        return _failed(str(error), 2)
+    except Infeasible as error:
+        return _failed(f"Infeasible: {error}", 3)
+    except (TrainingStopped, EnvironmentFault) as error:
+        return _failed(str(error), 1)
+    except KeyboardInterrupt:
+        return _failed("stopped at once", 130)
+
+
+def _failed(line: str, code: int) -> int:
+    print(" ".join(line.split()), file=sys.stderr)
+    return code
+
+
+def _train(argv: list[str]) -> int:
+    from rcac.experiment import config as configuration
+    from rcac.experiment import results, usage
+    from rcac.experiment import train as training
+
+    if {"--help", "-h"} & {*argv}:
+        print(usage.train([text for text in argv if text not in ("--help", "-h")]))
+        return 0
+    overrides, source = _source(argv)
+    continued = [text.removeprefix("resume=") for text in overrides if text.startswith("resume=")]
+    if continued and continued[-1] not in ("null", ""):
+        if source is not None:
+            raise InputError("--from: given with resume, one of them expected")
+        done = training.resume(configuration.parse([f"resume={continued[-1]}"])[0].value, overrides)
+    else:
+        done = training.train(configuration.compose(overrides, configuration.load(source) if source else None))
+    progress = configuration.load(done.folder)["progress"] if not continued else "progress=false" not in overrides
+    if progress and done.summary:
+        title = f"{done.outcome.reason} at {done.outcome.position}"
+        Console().print(results.result_table(done.summary, title))
+    print(results.shown_path(done.folder))
+    return done.outcome.exit_code
+
+
+def _source(argv: list[str]) -> tuple[list[str], str | None]:
+    """Overrides, and what `--from` says."""
+    overrides, source, rest = [], None, iter(argv)
+    for text in rest:
+        if text == "--from":
+            source = next(rest, None)
+            if source is None:
+                raise InputError("--from: nothing given, the folder of a run expected")
+        elif text.startswith("--from="):
+            source = text.removeprefix("--from=")
+        elif text.startswith("-"):
+            raise InputError(f"{text}: no such option, known are --help, --version and --from (keys are key=value)")
+        else:
+            overrides.append(text)
+    return overrides, source
+
+
+def _evaluate(argv: list[str]) -> int:
+    from rcac.experiment import evaluate as evaluation
+
+    return evaluation.main(argv)

@@ -1,0 +1,275 @@
+"""From `key=value` on a command line, or a saved file, to a checked `Config`.
+
+Hydra parses the overrides and composes the groups; OmegaConf converts each value to its key's type. Names go through
+`rcac.registry`: nothing is imported or instantiated from text, and the only interpolation is `${another.key}`.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf, StringNode
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
+
+from rcac import registry
+from rcac.errors import InputError
+from rcac.experiment import checkpoint, schema
+from rcac.experiment.schema import Config, Env
+
+FILE = "config.yaml"
+GROUPS = ("env", "algo", "uncertainty")
+OPEN = "env.kwargs"  # any key is taken below it where the environment's file lists none
+WORDS = {BooleanNode: "true or false", IntegerNode: "a whole number", FloatNode: "a number", StringNode: "text"}
+
+
+class Assignment(NamedTuple):
+    key: str
+    value: Any
+
+
+# Parts of a command line
+
+
+def parse(overrides: Iterable[str]) -> list[Assignment]:
+    """`key=value` texts in Hydra's grammar; only plain assignments."""
+    parser = OverridesParser.create()
+    return [_plain(text, _parsed(parser, text)) for text in overrides]
+
+
+def _parsed(parser: OverridesParser, text: str) -> Override:
+    try:
+        return parser.parse_override(text)
+    except HydraException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{text}: not understood ({reason}), key=value expected") from error
+
+
+def _plain(text: str, override: Override) -> Assignment:
+    if text[:1] in "+~" or override.package is not None or override.is_sweep_override():
+        raise InputError(f"{text}: given, a plain key=value with one value expected")
+    key, value = override.key_or_group.replace("/", "."), override.value()
+    _check_plain(key, value)
+    return Assignment(key, value)
+
+
+def _check_plain(key: str, value: Any) -> None:
+    """Plain data without instructions: no `_target_`, no resolver."""
+    for part in key.split("."):
+        if part.startswith("_") and part.endswith("_"):
+            raise InputError(f"{key}: {part} given, a key that is data expected: nothing is instantiated from text")
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if not isinstance(name, str):
+                raise InputError(f"{key}: {name!r} given, text expected as a key")
+            _check_plain(f"{key}.{name}" if key else name, entry)
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            _check_plain(f"{key}.{index}", entry)
+    elif isinstance(value, str) and re.search(r"\$\{(?![A-Za-z]\w*(\.\w+)*\})", value):
+        raise InputError(f"{key}: {value!r} given, no interpolation but ${{another.key}} expected")
+    elif isinstance(value, float) and math.isnan(value):
+        raise InputError(f"{key}: nan given, a number expected")
+    elif not isinstance(value, str | int | float | None):
+        raise InputError(f"{key}: {value!r} given, plain data expected")
+
+
+def load(folder: str | Path) -> dict[str, Any]:
+    """The configuration that a run was made with."""
+    path = Path(folder)
+    path = path / FILE if path.is_dir() else path
+    try:
+        text = checkpoint.read_regular(path, limit=1 << 20).decode()
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise InputError(f"{path}: it has an alias (*), plain data expected")
+        saved = yaml.safe_load(text)
+    except (checkpoint.Damaged, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path.parent}: the configuration of a run expected ({reason})") from error
+    if not isinstance(saved, dict) or not all(isinstance(saved.get(group), dict) for group in ("env", "algo")):
+        raise InputError(f"{path}: the configuration of a run expected, with env and algo")
+    _check_plain("", saved)
+    return saved
+
+
+# Composition
+
+
+def compose(overrides: Iterable[str], saved: dict[str, Any] | None = None) -> Config:
+    """The configuration that these overrides describe, on top of a saved one if given."""
+    assignments, saved = parse(overrides), saved or {}
+    given = {key: value for key, value in assignments if key in GROUPS and not isinstance(value, dict)}
+    choices = _choices(given, saved)
+    config = _composed(choices)
+    for group, value in saved.items():
+        if group in GROUPS and (group in given or value is None):
+            continue
+        assign(config, group, value)
+    for key, value in assignments:
+        if key not in GROUPS or isinstance(value, dict):
+            assign(config, key, value)
+    return _checked(config)
+
+
+def _choices(given: dict[str, Any], saved: dict[str, Any]) -> dict[str, str | None]:
+    """The name chosen in each group; what is not given depends on what is."""
+    earlier = {group: (saved.get(group) or {}).get("name") for group in GROUPS}
+    environments = registry.rows("env")
+    if "env" not in given and earlier["env"] is None:
+        raise InputError(f"env: not given, one of {', '.join(environments)} expected")
+    env = registry.choose("env", given.get("env", earlier["env"]), environments)
+    usual = "rsqp" if environments[env].get("tabular") else "rcac_npg"
+    algo = registry.choose("algo", given.get("algo", earlier["algo"] or usual), registry.algorithm_names())
+    uncertainty = None
+    if registry.algorithm_row(algo).get("family") == "tabular":
+        names = registry.uncertainty_names()
+        uncertainty = registry.choose("uncertainty", given.get("uncertainty", earlier["uncertainty"] or "kl_ball"), names)
+    elif given.get("uncertainty") is not None:
+        raise InputError(f"uncertainty: {given['uncertainty']} given with {algo}, which has its own: set algo.radius")
+    return {"env": env, "algo": algo, "uncertainty": uncertainty}
+
+
+def _composed(choices: dict[str, str | None]) -> DictConfig:
+    """Hydra's composition of the groups chosen, typed."""
+    env, algo, uncertainty = (choices[group] for group in GROUPS)
+    assert env and algo
+    row = registry.algorithm_row(algo)
+    nodes = {
+        "env": _filled(Env, registry.rows("env")[env]),
+        "algo": OmegaConf.structured(schema.algo_schema(row, algo)),
+    }
+    if uncertainty:
+        typed = schema.set_schema(registry.uncertainty_set(uncertainty), uncertainty)
+        nodes["uncertainty"] = _filled(typed, registry.rows("uncertainty").get(uncertainty, {}))
+    store = ConfigStore.instance()
+    store.store(name="rcac_train", node=_primary())
+    for group, node in nodes.items():
+        store.store(group=group, name=choices[group], node=node)
+    with initialize(version_base="1.3", config_path=None):
+        config = hydra_compose("rcac_train", overrides=[f"{group}={choices[group]}" for group in nodes])
+    for key, value in row.items():
+        assign(config, f"algo.{key}", value)
+    return config
+
+
+def _filled(typed: type, values: dict[str, Any]) -> DictConfig:
+    """Values in their types; `???` marks one that has to be given (a merge would pass over it)."""
+    node = OmegaConf.structured(typed)
+    for key, value in values.items():
+        node[key] = value
+    return node
+
+
+def _primary() -> DictConfig:
+    """`conf/train.yaml`, typed."""
+    values = registry.document("train")
+    typed = OmegaConf.structured(schema.Top)
+    OmegaConf.set_struct(typed, False)
+    return OmegaConf.merge(typed, values)  # type: ignore[return-value]
+
+
+# One value
+
+
+def assign(config: DictConfig, key: str, value: Any) -> None:
+    """Set a known key, converted to its type; the entries of a dictionary one by one."""
+    node = _find(config, key)
+    if isinstance(value, dict) and isinstance(node, DictConfig) and not _open(config, key):
+        for name, entry in value.items():
+            assign(config, f"{key}.{name}", entry)
+        return
+    if isinstance(node, IntegerNode) and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e6
+    try:
+        OmegaConf.update(config, key, value, merge=False, force_add=_open(config, key))
+    except (ValidationError, OmegaConfBaseException) as error:
+        raise InputError(f"{key}: {value!r} given, {_expected(node)} expected") from error
+
+
+def _open(config: DictConfig, key: str) -> bool:
+    """Whether `key` is or lies in arguments of an environment that are not known beforehand."""
+    known = registry.rows("env")[config.env.name].get("kwargs")
+    return not known and (key == OPEN or key.startswith(f"{OPEN}."))
+
+
+def _find(config: DictConfig, key: str) -> Any:
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, DictConfig) or part not in node:
+            if _open(config, key):
+                return AnyNode()
+            raise InputError(f"{key}: no such key{_suggestion(config, key)}")
+        node = node._get_node(part)
+    return node
+
+
+def _suggestion(config: DictConfig, key: str) -> str:
+    """The known keys that look most like it, whole or by their last part."""
+    known = sorted(_keys(config))
+    whole = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    last = [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
+    by_last = {k.split(".")[-1]: k for k in known}
+    near = [by_last[n] for n in difflib.get_close_matches(key.split(".")[-1], by_last, n=2, cutoff=0.6)]
+    ends = [k for k in known if k.endswith(f"_{key}")]
+    found = list(dict.fromkeys(whole + last + ends + near))[:3]
+    if found:
+        return f", did you mean {' or '.join(found)}?"
+    return f", known are {', '.join(dict.fromkeys(k.split('.')[0] for k in known))} (see --help)"
+
+
+def _keys(config: DictConfig, prefix: str = "") -> list[str]:
+    found = []
+    for name in config:
+        node = config._get_node(name)
+        inner = _keys(node, f"{prefix}{name}.") if isinstance(node, DictConfig) and not node._is_none() else []
+        found += inner or [f"{prefix}{name}"]
+    return found
+
+
+def _expected(node: Any) -> str:
+    if isinstance(node, ListConfig):
+        word = {int: "whole numbers", float: "numbers"}.get(node._metadata.element_type, "values")
+        text = f"a list of {word} like [1, 2]"
+    elif isinstance(node, DictConfig):
+        text = "a dictionary like {a: 1}"
+    else:
+        text = WORDS.get(type(node), "plain data")
+    return f"{text} or null" if node._is_optional() else text
+
+
+# The whole
+
+
+def _checked(config: DictConfig) -> Config:
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise InputError(f"{error.full_key}: not given, it has no default (see --help)") from error
+    except OmegaConfBaseException as error:
+        raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
+    _check_plain("", plain)
+    plain.pop("defaults", None)
+    found = Config(**{**plain, "env": Env(**plain["env"])})
+    _require("seed", found.seed, 0 <= found.seed < 1 << 63, "a whole number from 0 to 2⁶³ − 1")
+    _require("keep", found.keep, found.keep >= 1, "a whole number ≥ 1")
+    every, steps = found.checkpoint_every, found.env.max_episode_steps
+    _require("checkpoint_every", every, every is None or every >= 1, "a whole number ≥ 1, or null")
+    _require("env.max_episode_steps", steps, steps is None or steps >= 1, "a whole number ≥ 1, or null")
+    registry.choose("env.vectorization", found.env.vectorization, schema.VECTORIZATIONS)
+    for index, budget in enumerate(found.env.budgets or []):
+        _require(f"env.budgets[{index}]", budget, math.isfinite(budget), "a finite number")
+    return found
+
+
+def _require(key: str, value: Any, holds: bool, expected: str) -> None:
+    if not holds:
+        raise InputError(f"{key}: {value} given, {expected} expected")

@@ -1,0 +1,116 @@
+"""One training from its configuration to its run folder."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import yaml
+from rich.console import Console
+
+from rcac.errors import InputError
+from rcac.experiment import config as configuration
+from rcac.experiment import plots
+from rcac.experiment.build import Built, build, env_label
+from rcac.experiment.metrics import read_metrics
+from rcac.experiment.progress import ProgressView
+from rcac.experiment.runfolder import RunFolder
+from rcac.experiment.runner import Outcome, run
+from rcac.experiment.schema import Config
+from rcac.learner import Learner, Step
+
+CHECKPOINTS = 20  # in a run, unless checkpoint_every says otherwise
+
+
+class Trained(NamedTuple):
+    outcome: Outcome
+    folder: Path
+    summary: dict[str, Any]  # empty if it was stopped before its first step
+
+
+def train(config: Config) -> Trained:
+    """Train as configured. What can be wrong with the input is found before there is a folder."""
+    built = build(config)
+    try:
+        folder = RunFolder.create(config.runs, env_label(config.env), config.algo["name"], config.seed)
+        try:
+            folder.write_text(configuration.FILE, yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True))
+        except BaseException:
+            folder.discard()
+            raise
+        return _run(config, built, folder, resume=False)
+    finally:
+        built.close()
+
+
+def resume(path: str, overrides: list[str]) -> Trained:
+    """Continue a run from its last checkpoint, as it was configured."""
+    others = [key for key, _ in configuration.parse(overrides) if key not in ("resume", "progress")]
+    if others:
+        raise InputError(f"{others[0]}: given with resume, which keeps a run's own configuration; only progress may differ")
+    folder = RunFolder.open(path)
+    shown = [text for text in overrides if text.startswith("progress=")]
+    config = replace(configuration.compose(shown, configuration.load(folder.path)), resume=str(path))
+    built = build(config)
+    try:
+        return _run(config, built, folder, resume=True)
+    finally:
+        built.close()
+
+
+def _run(config: Config, built: Built, folder: RunFolder, *, resume: bool) -> Trained:
+    learner, console = built.learner, Console(stderr=True)
+    with folder, Watched(learner, config.progress, console) as watched:
+        outcome = run(
+            cast(Learner, watched),
+            folder,
+            checkpoint_every=config.checkpoint_every or max(1, learner.total // CHECKPOINTS),
+            keep=config.keep,
+            identity=built.identity,
+            progress=False,  # shown by `Watched`, and the result by the command
+            hyperparameters=config.plain(),
+            resume=resume,
+            console=console,
+        )
+        if learner.position == 0:
+            return Trained(outcome, folder.path, {})
+        summary = folder.read_json("summary.json")
+        _write_table(folder)
+        plots.training(read_metrics(folder.path / "metrics.csv"), summary, learner.unit, folder)
+    return Trained(outcome, folder.path, summary)
+
+
+class Watched:
+    """A learner whose steps are shown as they are taken. The display begins with the first, which may be in the middle
+    of a run, and ends with the context."""
+
+    def __init__(self, learner: Learner, enabled: bool, console: Console) -> None:
+        self._learner, self._enabled, self._console = learner, enabled, console
+        self._view: ProgressView | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def step(self) -> Step:
+        if self._view is None:
+            self._view = ProgressView(self._learner, enabled=self._enabled, console=self._console).__enter__()
+        step = self._learner.step()
+        self._view.update(step)
+        return step
+
+    def __enter__(self) -> "Watched":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._view is not None:
+            self._view.__exit__(*error)
+
+
+def _write_table(folder: RunFolder) -> None:
+    """A tabular policy as plain NumPy arrays too."""
+    tensors, card = folder.read_policy()
+    if card["kind"] == "tabular":
+        content = io.BytesIO()
+        np.savez(content, **tensors)  # type: ignore[arg-type]
+        folder.write_bytes("policy.npz", content.getvalue())
