@@ -25,6 +25,7 @@ from rcac.uncertainty.nominal import Nominal
 
 DENSE_STATES = 1500  # up to here a factorisation is faster than an iteration
 MAX_ROUNDS = 200
+ROUNDING = 8 * np.finfo(float).eps
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
 
 
@@ -141,7 +142,7 @@ def newton(
         image = np.einsum("sa,ksa->ks", policy, q_values)
         residual = image - values
         size, scale = float(np.abs(residual).max()), max(1.0, float(np.abs(image).max()))
-        rounding = 8 * np.finfo(float).eps * scale
+        rounding = ROUNDING * scale
         bound = (discount * size + rounding + uncertainty.tolerance * scale) / (1 - discount)
         if discount * size / (1 - discount) <= tolerance * scale or size <= rounding:
             break
@@ -221,10 +222,21 @@ def _assemble(policy, indptr, indices, data, discount):
     return out
 
 
+@njit(cache=True, error_model="numpy")
+def _factorise(policy, indptr, indices, data, discount, right):
+    """Solve (I − γT_k) x_k = right_k, (K, S), in one call: for small problems the calls are what takes time."""
+    matrix, out = _assemble(policy, indptr, indices, data, discount), np.empty_like(right)
+    for k in range(len(right)):
+        out[k] = np.linalg.solve(matrix[k], right[k])
+    return out
+
+
 def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, rtol: float) -> np.ndarray:
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
-    states = step.policy.shape[0]
+    states, worst = step.policy.shape[0], step.worst
     if states <= DENSE_STATES:
+        if worst.direction is None and not transposed:
+            return _factorise(step.policy, worst.indptr, np.atleast_2d(worst.indices), worst.data, step.discount, right)
         matrix = step.dense()
         return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
     out = np.empty_like(right)

@@ -12,10 +12,11 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rcac.deep.act import Policy
-from rcac.deep.best import first_episodes, worst_returns
+from rcac.deep.best import Candidate, best, first_episodes, worst_returns
 from rcac.deep.rollout import Trajectory
+from rcac.deep.seeds import environment_seed
 from rcac.deep.settings import DeepSettings
-from rcac.deep.trainer import Trainer, environment_seed
+from rcac.deep.trainer import Trainer
 from rcac.envs import register_envs
 from rcac.errors import InputError
 from rcac.learner import State
@@ -300,7 +301,7 @@ def test_the_best_measured_policy_is_handed_out_not_the_last():
     trainer = tiny("rcac_npg", updates=30)
     while trainer.candidates == [None]:
         trainer.step()
-    trainer.candidates[0].merit = [-np.inf]  # nothing later can be better
+    trainer.candidates[0].measured = [-1e9, 0.0]  # nothing later can be better
     kept = trainer.policy().tensors["actor"].copy()
     run(trainer)
     np.testing.assert_array_equal(trainer.policy().tensors["actor"], kept)
@@ -348,12 +349,29 @@ def test_trials_resume():
 
 
 def test_ranking_adds_the_worst_case_to_what_was_measured():
-    sums, margins = np.array([-500.0, 190.0]), np.array([0.1, 0.2])
-    share = (1 - 0.9**500) / (0.1 * 500)
-    expected = share * sums + 0.9 * margins / 0.1
-    np.testing.assert_allclose(worst_returns(sums, 500.0, margins, share, 0.9), expected)
-    trainer = tiny("robust_crpo_deep", gamma=0.9)
-    assert trainer._merit(expected) == pytest.approx((0.9 * 0.2 / 0.1 - 10 * share, expected[0]))
+    share, margins = (1 - 0.9**500) / (0.1 * 500), np.array([0.1, 0.2])
+    candidate = Candidate({}, [-500.0, 190.0], 500.0, 0)
+    expected = share * np.array([-500.0, 190.0]) + 0.9 * margins / 0.1
+    returns = worst_returns(candidate, margins, share, 0.9)
+    np.testing.assert_allclose(returns, expected)
+    for name, merit in (
+        ("rcac", (max(expected[0] / 50, expected[1] - 200 * share),)),
+        ("robust_crpo_deep", (0.9 * 0.2 / 0.1 - 10 * share, expected[0])),
+        ("epirc_pgs_deep", (0.9 * 0.2 / 0.1 - 10 * share, expected[0])),
+    ):
+        ranking = tiny(name).switching.ranking()
+        assert ranking.merit(returns, np.array([200 * share])) == pytest.approx(merit)
+
+
+def test_what_was_tried_beats_what_was_not_and_the_later_wins_a_tie():
+    def chosen(*candidates):
+        return best(candidates, lambda returns: (float(returns[0]),), np.zeros(1), 1.0, 0.9)
+
+    good, bad, later = Candidate({}, [1.0], 5.0, 10), Candidate({}, [2.0], 5.0, 10, True), Candidate({}, [1.0], 5.0, 20)
+    assert chosen(good, bad, None) is bad
+    assert chosen(good, later) is later
+    assert chosen(later, good) is later
+    assert chosen(None) is None
 
 
 def test_trials_count_first_episodes_only():
@@ -362,9 +380,22 @@ def test_trials_count_first_episodes_only():
     nothing = np.zeros_like(done)
     empty = np.zeros(0)
     trajectory = Trajectory(empty, empty, costs, done, nothing, ~nothing, empty, empty, empty)
-    sums, length = first_episodes(trajectory)
+    sums, length = first_episodes(trajectory, 1.0)
     assert sums.tolist() == [(0 + 2 + 1) / 2]
     assert length == 1.5
+    assert first_episodes(trajectory, 0.5)[0].tolist() == [(0 + 0.5 * 2 + 1) / 2]
+
+
+def test_budgets_on_discounted_sums():
+    """Without calibration, what is measured is compared with the budgets as a discounted sum."""
+    changes = {"gamma": 0.9, "calibrate": False, "total_steps": 64 * 10, "window": 4}
+    trainer = Trainer(Constant(), [4.0], row("rcac_npg", **{**TINY, **changes}), 0, 7)
+    step = run(trainer)[-1]
+    discounted = (1 - 0.9**7) / 0.1
+    assert trainer.share == pytest.approx(discounted / 7)
+    assert step.terms[1].value == pytest.approx(discounted / trainer.share)
+    assert step.metrics["cost/1/episode"] == pytest.approx(7.0)
+    assert trainer.summary()["costs"] == pytest.approx([7.0])
 
 
 def test_faults_and_wrong_inputs_are_named():

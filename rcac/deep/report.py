@@ -73,8 +73,8 @@ def terms(measured: np.ndarray, budgets: np.ndarray) -> tuple[Term, ...]:
 def summary(
     best: Candidate | None, episodes: Episodes, budgets: np.ndarray, position: int, total: int, skipped: int
 ) -> dict[str, Any]:
-    """The result as plain data, of the best policy; of the last window of episodes while there is none."""
-    measured = best.measured if best else episodes.mean().tolist() if episodes.count else []
+    """The result as plain data; return and costs are those of the policy handed out, once it has been measured."""
+    measured = best.measured if best else []
     return {
         "reason": "all steps taken" if position >= total else "in progress",
         "steps": position,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def save(trainer: "Trainer") -> State:
-    rollout, bisection = trainer.rollout, trainer.bisection
+    rollout, bisection = trainer.rollout, trainer.switching.bisection
     tensors: dict[str, np.ndarray] = {
         "actor": _array(trainer.actor),
         "critics": _array(trainer.critics.parameters),
@@ -34,8 +34,7 @@ def save(trainer: "Trainer") -> State:
     tensors |= {f"episodes.{key}": array for key, array in trainer.episodes.tensors().items()}
     for k, candidate in enumerate(trainer.candidates):
         if candidate is not None:
-            parts = {**candidate.tensors, "margins": candidate.margins}
-            tensors |= {f"candidate{k}.{key}": array.copy() for key, array in parts.items()}
+            tensors |= {f"candidate{k}.{key}": array.copy() for key, array in candidate.tensors.items()}
     data: dict[str, Any] = {
         "position": trainer.position,
         "rollout_steps": rollout.steps,
@@ -44,7 +43,7 @@ def save(trainer: "Trainer") -> State:
         "action_rng": trainer.action_rng.bit_generator.state,
         "batch_rng": trainer.batch_rng.bit_generator.state,
         "bisection": None if bisection is None else [bisection.low, bisection.high],
-        "phase": trainer.phase,
+        "phase": trainer.switching.phase,
         "candidates": [None if candidate is None else _facts(candidate) for candidate in trainer.candidates],
         "skipped": trainer.skipped,
         "critics_skipped": trainer.critics_skipped,
@@ -74,13 +73,11 @@ def restore(trainer: "Trainer", state: State) -> None:
     trainer.episodes.load(_under(tensors, "episodes"))
     for k, facts in enumerate(data["candidates"]):
         parts = _under(tensors, f"candidate{k}")
-        trainer.candidates[k] = (
-            None if facts is None else Candidate(margins=parts.pop("margins"), tensors=parts, **facts)
-        )
+        trainer.candidates[k] = None if facts is None else Candidate(tensors=parts, **facts)
     trainer.action_rng.bit_generator.state = data["action_rng"]
     trainer.batch_rng.bit_generator.state = data["batch_rng"]
-    trainer.bisection = None if data["bisection"] is None else Bisection(*data["bisection"])
-    trainer.phase, trainer.position = int(data["phase"]), int(data["position"])
+    trainer.switching.bisection = None if data["bisection"] is None else Bisection(*data["bisection"])
+    trainer.switching.phase, trainer.position = int(data["phase"]), int(data["position"])
     trainer.skipped, trainer.critics_skipped = int(data["skipped"]), int(data["critics_skipped"])
     rollout.steps = int(data["rollout_steps"])
     if data["exact"]:
@@ -92,7 +89,7 @@ def restore(trainer: "Trainer", state: State) -> None:
 
 
 def _facts(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in ("measured", "merit", "position", "tried")}
+    return {name: getattr(candidate, name) for name in ("measured", "length", "position", "tried")}
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -35,7 +35,8 @@ class DeepSettings:
     critic_lambda: float = 0.98  # λ of the critics' targets; a larger one lets the estimates of J_n follow faster
     window: int = 64  # last finished episodes over which policies are measured
     trials: int = 4  # candidates that act alone for an episode of every copy in the end; at most a fifth of all steps
-    calibrate: bool = True  # correct the estimates of J_n by measured episodes (see rcac.deep.trainer)
+    calibrate: bool = True  # budgets bound plain episode sums, so measured ones correct the estimates of J_n (see
+    # rcac.deep.trainer); False: the budgets, once multiplied by κ, bound discounted sums
     initial_states: int = 256  # recent initial states at which J_n is estimated
 
     # Networks

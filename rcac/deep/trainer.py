@@ -26,37 +26,25 @@ from torch import Tensor
 
 from rcac.deep import networks, report, resume
 from rcac.deep.adam import Adam
-from rcac.deep.best import Candidate, better, first_episodes, worst_returns
-from rcac.deep.best import best as best_of
+from rcac.deep.best import Candidate, best, first_episodes
 from rcac.deep.critics import Critics
 from rcac.deep.episodes import Episodes
 from rcac.deep.forward import Actor, actor_shape, noise, sample
 from rcac.deep.gradient import gradient_step
-from rcac.deep.level import Bisection, bracket
+from rcac.deep.level import Switching
 from rcac.deep.natural import natural_step
 from rcac.deep.regression import regress
 from rcac.deep.report import Facts
 from rcac.deep.returns import discounted_share, robust_gae
 from rcac.deep.rollout import Rollout, Trajectory
+from rcac.deep.seeds import ACTIONS, MINIBATCHES, NETWORKS, environment_seed, stream
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Moments, action_codec, normalize, observation_encoder
 from rcac.deep.sqp import sqp_step
 from rcac.deep.update import Batch, Taken, Task
 from rcac.errors import InputError
 from rcac.learner import State, Step
-from rcac.switch import CRPO, Epigraph, Surrogate, Switch
-
-# Independent streams of randomness under one run seed
-NETWORKS, ACTIONS, MINIBATCHES, ENVIRONMENTS = range(4)
-
-
-def stream(seed: int, *path: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence((seed, *path)))
-
-
-def environment_seed(seed: int, *path: int) -> int:
-    """A 62-bit seed: copies seeded with it and the numbers after it stay clear of every other run's."""
-    return int(np.random.SeedSequence((seed, ENVIRONMENTS, *path)).generate_state(1, np.uint64)[0] >> 2)
+from rcac.switch import Epigraph
 
 
 class Trainer:
@@ -93,8 +81,7 @@ class Trainer:
         self.episodes = Episodes(count, envs.num_envs, settings.gamma, settings.window)
         self.rollout = Rollout(envs, self.encoder, self.actions, count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
-        self.bisection: Bisection | None = None
-        self.phase = 0
+        self.switching = Switching(settings)
         self.skipped = self.critics_skipped = 0
         self.position = 0
         self.batch_steps, self.trial_steps = settings.rollout_length * envs.num_envs, horizon * envs.num_envs
@@ -125,10 +112,11 @@ class Trainer:
         values = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)  # V(s_0) (K,)
         estimates = self._calibrated(values) if settings.calibrate else values  # J (K,)
         if finished and self.episodes.full:
-            self._offer(Candidate(self._policy_tensors(mean, deviation), margins, [], [], self.position))
+            self._offer(self._policy_tensors(mean, deviation))
         batch, directions = self._batch(trajectory, margins, mean, deviation)
-        switch = self._switch(trajectory, estimates)
         budgets = self.budgets * self.share
+        progress = self.position / self.learning
+        switch = self.switching.at(progress, trajectory.costs[0][trajectory.valid], estimates, budgets)
         index = switch.choose(estimates, budgets)
         task = Task(
             shape=self.shape,
@@ -139,7 +127,7 @@ class Trainer:
             excess=estimates[1:] - budgets + settings.slack,
             directions=directions,
             settings=settings,
-            rate=1.0 - self.position / self.learning if settings.anneal else 1.0,
+            rate=1.0 - progress if settings.anneal else 1.0,
             rng=self.batch_rng,
         )
         taken = self._steps[settings.step](task)
@@ -221,80 +209,52 @@ class Trainer:
             return values
         return values + self.share * self.episodes.mean() - self.episodes.mean_discounted()
 
-    def _switch(self, trajectory: Trajectory, estimates: np.ndarray) -> Switch:
-        settings = self.settings
-        if settings.switch == "surrogate":
-            return Surrogate(settings.lam, settings.slack)
-        if settings.switch == "crpo":
-            return CRPO(settings.tolerance)
-        return Epigraph(self._level(trajectory, estimates))
+    def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
+        margins = self.settings.radius * self.critics.norms(self.settings.scope)
+        ranking, budgets = self.switching.ranking(), self.share * self.budgets
+        return best(candidates, lambda j: ranking.merit(j, budgets), margins, self.share, self.settings.gamma)
 
-    def _level(self, trajectory: Trajectory, estimates: np.ndarray) -> float:
-        """The epigraph's level, bisected once at the end of each phase."""
-        settings = self.settings
-        if self.bisection is None:
-            if settings.epigraph_low is not None and settings.epigraph_high is not None:
-                self.bisection = Bisection(settings.epigraph_low, settings.epigraph_high)
-            else:
-                seen = trajectory.costs[0][trajectory.valid]
-                self.bisection = bracket(float(seen.min()), float(seen.max()), settings.gamma)
-        phase = self.position * settings.epigraph_phases // self.learning
-        if phase > self.phase:
-            worst = Epigraph(self.bisection.level).merit(estimates, self.budgets * self.share)[0]
-            self.bisection = self.bisection.halved(worst <= settings.tolerance)
-            self.phase = phase
-        return self.bisection.level
-
-    def _merit(self, returns: np.ndarray) -> tuple[float, ...]:
-        """Rank of a policy with returns (K,). A level that moves cannot rank policies, so the epigraph's are ranked as
-        CRPO's: least violation first, then the objective."""
-        settings = self.settings
-        ranking: Switch = CRPO(settings.tolerance)
-        if settings.switch == "surrogate":
-            ranking = Surrogate(settings.lam, settings.slack)
-        return ranking.merit(returns, self.share * self.budgets)
-
-    def _measure(self, candidate: Candidate, sums: np.ndarray, length: float) -> None:
-        candidate.measured = sums.tolist()
-        returns = worst_returns(sums, length, candidate.margins, self.share, self.settings.gamma)
-        candidate.merit = list(self._merit(returns))
-
-    def _offer(self, candidate: Candidate) -> None:
+    def _offer(self, tensors: dict[str, np.ndarray]) -> None:
         """The policy that just acted, by the window's episodes."""
-        self._measure(candidate, self.episodes.mean(), self.episodes.mean_length())
+        sums = self._sums(self.episodes.mean(), self.episodes.mean_discounted())
+        candidate = Candidate(tensors, sums.tolist(), self.episodes.mean_length(), self.position)
         part = self.position * len(self.candidates) // self.learning
-        if better(candidate, self.candidates[part]):
-            self.candidates[part] = candidate
+        self.candidates[part] = self._best([candidate, self.candidates[part]])
 
     def _try(self) -> Step:
         """One candidate acts alone, from fresh initial states."""
         started = time.perf_counter()
         trial = (self.position - self.learning) // self.trial_steps
         candidate = self.candidates[trial]
-        if candidate is None:  # no window was filled in that part: try the last policy
-            margins = self.settings.radius * self.critics.norms(self.settings.scope)
-            candidate = Candidate(self._policy_tensors(*self.moments.scale()), margins, [], [], self.learning)
+        # Where no window was filled in that part, the last policy is tried.
+        tensors = candidate.tensors if candidate else self._policy_tensors(*self.moments.scale())
+        position = candidate.position if candidate else self.learning
         self.rollout.reset(environment_seed(self.seed, self.position))
-        tensors = candidate.tensors
         scale = tensors["observation_mean"], tensors["observation_deviation"]
-        sums, length = first_episodes(self._collect(tensors["actor"], *scale, self.horizon))
-        self._measure(candidate, sums, length)
-        candidate.tried = True
-        self.candidates[trial] = candidate
+        trajectory = self._collect(tensors["actor"], *scale, self.horizon)
+        plain, length = first_episodes(trajectory, 1.0)
+        sums = self._sums(plain, first_episodes(trajectory, self.settings.gamma)[0])
+        self.candidates[trial] = Candidate(tensors, sums.tolist(), length, position, tried=True)
         self.position += self.trial_steps
-        metrics = report.trial(sums, length)
+        metrics = report.trial(plain, length)
         metrics["time/steps_per_second"] = self.trial_steps / (time.perf_counter() - started)
         return Step(metrics, report.terms(sums, self.budgets), "nothing")
 
     # Reports
 
+    def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
+        """(K,) of measured episodes, in the units of the budgets: plain, or what discounted ones come to."""
+        return plain if self.settings.calibrate else discounted / self.share
+
     def _measured(self, estimates: np.ndarray) -> np.ndarray:
-        """(K,) mean episode sums over the window; before any episode has finished, what the estimates come to."""
-        return self.episodes.mean() if self.episodes.count else estimates / self.share
+        """(K,) sums of the window's episodes; before any has finished, what the estimates come to."""
+        if not self.episodes.count:
+            return estimates / self.share
+        return self._sums(self.episodes.mean(), self.episodes.mean_discounted())
 
     def summary(self) -> dict[str, Any]:
-        best = best_of(self.candidates)
-        return report.summary(best, self.episodes, self.budgets, self.position, self.total, self.skipped)
+        chosen = self._best(self.candidates)
+        return report.summary(chosen, self.episodes, self.budgets, self.position, self.total, self.skipped)
 
     def images(self) -> dict[str, np.ndarray]:
         return {}
@@ -307,8 +267,8 @@ class Trainer:
 
     def policy(self) -> State:
         """The best by measured episodes; the present one while no window of episodes has been filled."""
-        best = best_of(self.candidates)
-        tensors = best.tensors if best else self._policy_tensors(*self.moments.scale())
+        chosen = self._best(self.candidates)
+        tensors = chosen.tensors if chosen else self._policy_tensors(*self.moments.scale())
         card = {
             "kind": "deep",
             "network": {"sizes": list(self.shape.sizes), "tail": self.shape.tail},
@@ -318,8 +278,8 @@ class Trainer:
             "budgets": self.budgets.tolist(),
             "horizon": self.horizon,
             "seed": self.seed,
-            "position": best.position if best else self.position,
-            "measured": best.measured if best else [],
+            "position": chosen.position if chosen else self.position,
+            "measured": chosen.measured if chosen else [],
         }
         return State(tensors, card)
 

@@ -235,6 +235,11 @@ class Presented:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
+    @property
+    def total(self) -> int:
+        """A learner that has met its stopping test has no more to do."""
+        return self._learner.position if self._learner.finished else self._learner.total
+
     def policy(self) -> State:
         tensors, card = self._learner.policy()
         return State(tensors, {**card, "spaces": self._spaces})

@@ -110,10 +110,9 @@ def compose(overrides: Iterable[str], saved: dict[str, Any] | None = None) -> Co
     given = {key: value for key, value in assignments if key in GROUPS and not isinstance(value, dict)}
     choices = _choices(given, saved)
     config = _composed(choices)
-    for group, value in saved.items():
-        if group in GROUPS and (group in given or value is None):
-            continue
-        assign(config, group, value)
+    for key, value in saved.items():
+        if key not in GROUPS or (key not in given and value is not None):
+            assign(config, key, value)
     for key, value in assignments:
         if key not in GROUPS or isinstance(value, dict):
             assign(config, key, value)
@@ -197,14 +196,15 @@ def assign(config: DictConfig, key: str, value: Any) -> None:
 
 def _open(config: DictConfig, key: str) -> bool:
     """Whether `key` is or lies in arguments of an environment that are not known beforehand."""
-    known = registry.rows("env")[config.env.name].get("kwargs")
-    return not known and (key == OPEN or key.startswith(f"{OPEN}."))
+    if key != OPEN and not key.startswith(f"{OPEN}."):
+        return False
+    return not registry.rows("env")[config.env.name].get("kwargs")
 
 
 def _find(config: DictConfig, key: str) -> Any:
     node: Any = config
     for part in key.split("."):
-        if not isinstance(node, DictConfig) or part not in node:
+        if not isinstance(node, DictConfig) or node._is_none() or part not in node.keys():  # noqa: SIM118 (missing values)
             if _open(config, key):
                 return AnyNode()
             raise InputError(f"{key}: no such key{_suggestion(config, key)}")

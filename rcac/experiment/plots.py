@@ -7,30 +7,32 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rcac.experiment.results import terms
+from rcac.experiment.results import labels
 from rcac.experiment.runfolder import RunFolder
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; line styles tell them apart without colour
-SERIES = {
-    "worst_case": ("worst case", "#56B4E9", "-", 1.0),
-    "episode": ("mean of recent episodes", "#56B4E9", "-", 1.2),
-    "best": ("best so far", "#0072B2", "-", 1.8),
+# Okabe and Ito's colours, which colour-blind people can tell apart; widths and dashes tell them apart without colour
+SERIES = {  # what a learner reports under return/… and cost/<n>/…: words, colour, width
+    "worst_case": ("present policy, worst case", "#56B4E9", 1.0),
+    "episode": ("mean of recent episodes", "#0072B2", 1.4),
+    "best": ("best so far", "#0072B2", 1.8),
 }
 BUDGET = "#D55E00"
 INK = "#333333"
 
 
-def training(metrics: dict[str, np.ndarray], summary: dict[str, Any], unit: str, folder: RunFolder) -> None:
+def training(metrics: dict[str, np.ndarray], summary: dict[str, Any], title: str, unit: str, folder: RunFolder) -> None:
     """Write `plots/training.png` and `.pdf`."""
-    labels = [term.label for term in terms(summary)]
-    figure = Figure(figsize=(7.0, 2.4 * len(labels)), layout="constrained")
-    every = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
-    for index, (axes, label) in enumerate(zip(every, labels, strict=True)):
+    names = labels(summary)
+    figure = Figure(figsize=(7.0, 0.7 + 2.2 * len(names)), layout="constrained")
+    figure.suptitle(title, x=0.02, ha="left", fontsize=10, color=INK)
+    every = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    for index, (axes, label) in enumerate(zip(every, names, strict=True)):
         _panel(axes, metrics, "return" if index == 0 else f"cost/{index}", label)
         if index:
-            _budget(axes, metrics[f"budget/{index}"][-1], label)
-        axes.legend(loc="best", frameon=False, fontsize=8)
-    every[-1].set_xlabel(unit, color=INK)
+            _budget(axes, float(metrics[f"budget/{index}"][0]), label)
+    if every[0].lines:
+        every[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(SERIES), frameon=False, fontsize=8)
+    every[-1].set_xlabel(unit, color=INK, fontsize=9)
     for suffix in ("png", "pdf"):
         content = io.BytesIO()
         figure.savefig(content, format=suffix, dpi=150)
@@ -38,17 +40,25 @@ def training(metrics: dict[str, np.ndarray], summary: dict[str, Any], unit: str,
 
 
 def _panel(axes: Axes, metrics: dict[str, np.ndarray], name: str, label: str) -> None:
-    for key, (words, colour, style, width) in SERIES.items():
+    for key, (words, colour, width) in SERIES.items():
         if f"{name}/{key}" in metrics:
-            axes.plot(metrics["position"], metrics[f"{name}/{key}"], style, color=colour, linewidth=width, label=words)
-    axes.set_ylabel(label, color=INK)
+            there = np.isfinite(metrics[f"{name}/{key}"])
+            position, values = metrics["position"][there], metrics[f"{name}/{key}"][there]
+            axes.plot(position, values, color=colour, linewidth=width, label=words)
+    axes.set_ylabel(label, color=INK, fontsize=9)
     axes.grid(True, color="#E5E5E5", linewidth=0.6)
+    axes.set_axisbelow(True)
     axes.tick_params(colors=INK, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#999999")
     axes.margins(x=0.01)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
 
 
 def _budget(axes: Axes, budget: float, label: str) -> None:
+    """The line, named at its end."""
     word = "floor" if label.startswith("utility") else "budget"
-    axes.axhline(budget, color=BUDGET, linestyle="--", linewidth=1.2, label=f"{word} {budget:g}")
+    axes.axhline(budget, color=BUDGET, linestyle="--", linewidth=1.2)
+    at: Any = ("axes fraction", "data")
+    style: Any = dict(textcoords="offset points", va="center", fontsize=8, color=BUDGET)
+    axes.annotate(f"{word} {budget:g}", (1, budget), (4, 0), xycoords=at, **style)

@@ -113,7 +113,6 @@ def _tabular(state: State) -> Actor:
 
 def _deep(state: State) -> Actor:
     from rcac.deep.act import Policy as Network
-    from rcac.deep.forward import actor_outputs
     from rcac.deep.spaces import normalize
 
     likeliest, drawn = Network(state, deterministic=True), Network(state, deterministic=False)
@@ -126,7 +125,7 @@ def _deep(state: State) -> Actor:
 
     def probabilities(observations: np.ndarray) -> np.ndarray:
         rows = normalize(likeliest.encoder(observations), likeliest.mean, likeliest.deviation)
-        logits = actor_outputs(likeliest.shape, likeliest.parameters, rows).astype(np.float64)
+        logits = likeliest.actor.outputs(rows).astype(np.float64)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 

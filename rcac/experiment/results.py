@@ -9,20 +9,44 @@ from rich.text import Text
 from rcac.experiment.progress import value_text
 from rcac.learner import Term
 
-NOT_ROWS = {"labels", "returns", "return", "costs", "budgets", "feasible", "violation", "bounds", "run"}
+ROWS = {
+    "objective_alone": "bound: objective alone, worst case",
+    "nominal_optimum": "bound: optimum of the nominal model",
+    "constraints_alone": "bound: constraints alone, worst case",
+    "gap": "gap to the tighter bound",
+    "evaluations": "evaluations",
+    "steps": "steps",
+    "episodes": "episodes",
+    "best_at": "best policy at step",
+    "best_start": "best start",
+    "skipped": "steps skipped",
+    "stop_reason": "stopped because",
+    "reason": "stopped because",
+}
+
+
+def labels(summary: dict[str, Any]) -> list[str]:
+    """What to call each term, objective first."""
+    count = len(summary["budgets"])
+    usual = ["return", *(f"cost {n}" if count > 1 else "cost" for n in range(1, count + 1))]
+    return summary.get("labels", usual)
 
 
 def terms(summary: dict[str, Any]) -> list[Term]:
-    """The score of the policy handed out, objective first."""
+    """The score of the policy handed out, objective first; empty if nothing was measured yet."""
     values = summary["returns"] if "returns" in summary else [summary["return"], *summary["costs"]]
-    many = len(values) > 2
-    costs = [f"cost {n}" if many else "cost" for n in range(1, len(values))]
-    labels = summary.get("labels", ["return", *costs])
-    rows = [Term(labels[0], values[0], None, True)]
-    for label, value, budget in zip(labels[1:], values[1:], summary["budgets"], strict=True):
-        within = value >= budget if label.startswith("utility") else value <= budget
-        rows.append(Term(label, value, budget, bool(within)))
+    if values[0] is None:
+        return []
+    names = labels(summary)
+    rows = [Term(names[0], values[0], None, True)]
+    for name, value, budget in zip(names[1:], values[1:], summary["budgets"], strict=True):
+        rows.append(Term(name, value, budget, within(name, value, budget)))
     return rows
+
+
+def within(label: str, value: float, budget: float) -> bool:
+    """A utility is to stay above its budget, a cost below."""
+    return bool(value >= budget if label.startswith("utility") else value <= budget)
 
 
 def result_table(summary: dict[str, Any], title: str) -> Table:
@@ -30,14 +54,14 @@ def result_table(summary: dict[str, Any], title: str) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for term in terms(summary):
         table.add_row(Text(term.label), value_text(term))
-    if summary["feasible"]:
-        table.add_row("feasible", Text("yes", style="green"))
-    else:
-        by = f", by {summary['violation']:.4g}" if "violation" in summary else ""
-        table.add_row("feasible", Text(f"no{by}", style="red"))
+    verdict = Text("unknown, no episode has ended", style="yellow")
+    if summary["feasible"] is not None:
+        by = f", by {summary['violation']:.4g}" if summary.get("violation") else ""
+        verdict = Text("yes", style="green") if summary["feasible"] else Text(f"no{by}", style="red")
+    table.add_row("feasible", verdict)
     for name, value in {**summary.get("bounds", {}), **summary}.items():
-        if name not in NOT_ROWS and value is not None:
-            table.add_row(name.replace("_", " "), Text(_shown(value)))
+        if name in ROWS and value is not None:
+            table.add_row(Text(ROWS[name]), Text(_shown(value)))
     return table
 
 

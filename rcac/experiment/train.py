@@ -11,7 +11,6 @@ from rich.console import Console
 
 from rcac.errors import InputError
 from rcac.experiment import config as configuration
-from rcac.experiment import plots
 from rcac.experiment.build import Built, build, env_label
 from rcac.experiment.metrics import read_metrics
 from rcac.experiment.progress import ProgressView
@@ -77,7 +76,10 @@ def _run(config: Config, built: Built, folder: RunFolder, *, resume: bool) -> Tr
             return Trained(outcome, folder.path, {})
         summary = folder.read_json("summary.json")
         _write_table(folder)
-        plots.training(read_metrics(folder.path / "metrics.csv"), summary, learner.unit, folder)
+        from rcac.experiment import plots  # matplotlib takes a second to load, which is better spent now than before
+
+        title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
+        plots.training(read_metrics(folder.path / "metrics.csv"), summary, title, learner.unit, folder)
     return Trained(outcome, folder.path, summary)
 
 

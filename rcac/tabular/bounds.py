@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from rcac.errors import Infeasible, InputError
-from rcac.evaluation import MAX_ROUNDS, newton
+from rcac.evaluation import MAX_ROUNDS, ROUNDING, newton
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
 from rcac.uncertainty.finite import FiniteKernels
@@ -54,7 +54,7 @@ def robust_value_iteration(
         else:
             choice = np.argmin(q, axis=1)
         scale = max(1.0, float(np.abs(best).max()))
-        residual, rounding = float(np.abs(best - values[0]).max()), 8 * np.finfo(float).eps * scale
+        residual, rounding = float(np.abs(best - values[0]).max()), ROUNDING * scale
         if rounds and (gamma * residual / (1 - gamma) <= tolerance * scale or residual <= rounding):
             break
         chosen = problem.rows.take(every * actions + choice)

@@ -32,7 +32,14 @@ class MultiStart:
     def step(self) -> Step:
         number, solver = next((k, solver) for k, solver in enumerate(self.solvers) if not solver.finished)
         step = solver.step()
-        return step._replace(metrics={**step.metrics, "switch/start": float(number)})
+        return step._replace(metrics={**step.metrics, **self._best_metrics(), "switch/start": float(number)})
+
+    def _best_metrics(self) -> dict[str, float]:
+        """As a solver reports them, but of all starts."""
+        best = self.best.best
+        assert best is not None
+        shown = self.best.problem.signs * best.returns
+        return {f"cost/{k}/best" if k else "return/best": float(value) for k, value in enumerate(shown)}
 
     @property
     def best(self) -> Solver:

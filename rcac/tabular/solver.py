@@ -54,6 +54,8 @@ class Solver:
     ) -> None:
         uncertainty.check(problem)
         self.problem, self.uncertainty, self.settings, self.bounds = problem, uncertainty, settings, bounds
+        self.labels = problem.labels()
+        self.limits = (problem.signs[1:] * problem.budgets).tolist()  # budgets in people's signs
         self.current = policy
         self.evaluation: Evaluation | None = None  # of `current`
         self.warm: Warm | None = None  # what it was started from
@@ -127,26 +129,17 @@ class Solver:
 
     def _report(self, evaluation: Evaluation, index: int) -> Step:
         assert self.best is not None
-        labels, signs, metrics = self.problem.labels(), self.problem.signs, {}
-        shown, best = signs * evaluation.returns, signs * self.best.returns
-        for k, label in enumerate(labels):
-            name = f"{'return' if k == 0 else f'cost/{k}'}"
-            metrics[f"{name}/worst_case"], metrics[f"{name}/best"] = float(shown[k]), float(best[k])
-            if k:
-                metrics[f"budget/{k}"] = float(signs[k] * self.problem.budgets[k - 1])
-        metrics |= {
-            "switch/index": float(index), "evaluation/rounds": float(evaluation.rounds),
-            "evaluation/error_bound": evaluation.error_bound,
-        } | self.step_part.metrics()
-        return Step(metrics, self._terms(evaluation.returns), labels[index])
-
-    def _terms(self, returns: np.ndarray) -> tuple[Term, ...]:
-        labels, signs = self.problem.labels(), self.problem.signs
-        rows = [Term(labels[0], float(signs[0] * returns[0]), None, True)]
-        for n, budget in enumerate(self.problem.budgets):
-            met = bool(returns[n + 1] <= budget)
-            rows.append(Term(labels[n + 1], float(signs[n + 1] * returns[n + 1]), float(signs[n + 1] * budget), met))
-        return tuple(rows)
+        signs, budgets = self.problem.signs, self.problem.budgets
+        shown, best, limits = (signs * evaluation.returns).tolist(), (signs * self.best.returns).tolist(), self.limits
+        metrics = {"return/worst_case": shown[0], "return/best": best[0]}
+        terms = [Term(self.labels[0], shown[0], None, True)]
+        for n, met in enumerate((evaluation.returns[1:] <= budgets).tolist(), start=1):
+            metrics[f"cost/{n}/worst_case"], metrics[f"cost/{n}/best"] = shown[n], best[n]
+            metrics[f"budget/{n}"] = limits[n - 1]
+            terms.append(Term(self.labels[n], shown[n], limits[n - 1], met))
+        metrics["switch/index"] = float(index)
+        metrics["evaluation/rounds"], metrics["evaluation/error_bound"] = float(evaluation.rounds), evaluation.error_bound
+        return Step(metrics | self.step_part.metrics(), tuple(terms), self.labels[index])
 
     def summary(self) -> dict[str, Any]:
         """The result in a person's signs; `gap` says how far the objective can be from any policy's best."""
@@ -155,9 +148,9 @@ class Solver:
         returns, signs = self.best.returns, self.problem.signs
         excess = violation(returns, self.problem.budgets)
         return {
-            "labels": self.problem.labels(),
+            "labels": self.labels,
             "returns": (signs * returns).tolist(),
-            "budgets": (signs[1:] * self.problem.budgets).tolist(),
+            "budgets": self.limits,
             "feasible": excess <= 0,
             "violation": excess,
             "bounds": self.bounds.shown(signs),

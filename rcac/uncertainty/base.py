@@ -124,7 +124,8 @@ def rowwise(function: FunctionType) -> Callable:
 
     def run(values: np.ndarray, rows: Rows, *rest: Any) -> Any:
         chosen = threaded if len(values) * len(rows.data) > THREADING_PAYS else serial
-        return chosen(values, rows.indptr, rows.indices, rows.data, *rest)
+        # unsigned indices need no test for negative ones in the inner loops
+        return chosen(values, rows.indptr, rows.indices.view(np.uint32), rows.data, *rest)
 
     return run
 

@@ -25,6 +25,8 @@ from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation,
 _LOG2E, _LN2_HI, _LN2_LO = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept in the low bits
 _MAX_STEPS = 100
+_BLOCK = 32  # rows that share their scratch memory
+_CLOSE = 1e-6  # relative: the square of it is what a first-order correction leaves
 
 
 @njit(cache=True, error_model="numpy")
@@ -68,7 +70,8 @@ def _moments(p, u, e):
 
 @njit(cache=True, error_model="numpy")
 def _tilt(p, u, r, beta, e, bits):
-    """β with KL(q_β‖p) = r, started from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m."""
+    """Find β with KL(q_β‖p) = r, from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m and the
+    last Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m))."""
     root, lo, hi = np.sqrt(r), 0.0, np.inf
     if not beta > 0.0:
         e[:] = 1.0
@@ -79,19 +82,18 @@ def _tilt(p, u, r, beta, e, bits):
         _exp(beta, u, e, bits)
         z, first, second = _moments(p, u, e)
         mean = first / z
+        variance = max(second / z - mean * mean, 0.0)
         kl = beta * mean - np.log(z)
         distance = np.sqrt(max(kl, 0.0)) - root
-        if abs(distance) <= 1e-13 * root:
-            break
+        slope = beta * variance / (2.0 * np.sqrt(max(kl, 1e-300)))
+        step = beta - distance / slope if slope > 0.0 else 0.0
+        if abs(distance) <= _CLOSE * root and abs(step - beta) <= _CLOSE * beta:
+            return beta, z, mean, step - beta, variance
         if distance > 0.0:
             hi = beta
         else:
             lo = beta
-        if hi < np.inf and hi - lo <= 4e-16 * hi:
-            break
-        slope = beta * max(second / z - mean * mean, 0.0) / (2.0 * np.sqrt(max(kl, 1e-300)))
-        step = beta - distance / slope if slope > 0.0 else 0.0
-        if abs(step - beta) <= 1e-15 * beta:  # nothing left to gain at this precision
+        if hi < np.inf and hi - lo <= 4e-16 * hi:  # nothing left to gain at this precision
             break
         if not lo < step < hi:
             if hi == np.inf:
@@ -101,39 +103,46 @@ def _tilt(p, u, r, beta, e, bits):
             else:
                 step = 0.1 * hi
         beta = step
-    return beta, z, mean
+    return beta, z, mean, 0.0, 0.0
 
 
 @rowwise
 def _ball(values, indptr, indices, data, radius, beta):
-    K, M = len(values), len(indptr) - 1
+    K, M, longest = len(values), len(indptr) - 1, 0
+    for m in range(M):
+        longest = max(longest, indptr[m + 1] - indptr[m])
     value, kernel = np.empty((K, M)), np.empty((K, len(data)))
-    for i in prange(K * M):
-        k, m = i // M, i % M
-        lo, hi = indptr[m], indptr[m + 1]
-        p, q, v, r = data[lo:hi], kernel[k, lo:hi], values[k], radius[m]
-        top, low = -np.inf, np.inf
-        for j in range(lo, hi):
-            top, low = max(top, v[indices[j]]), min(low, v[indices[j]])
-        if r == 0.0 or top == low:
-            q[:] = p
-            value[k, m] = expectation(v, indices[lo:hi], p)
-            continue
-        u, at_top = np.empty(hi - lo), 0.0
-        for j in range(hi - lo):
-            u[j] = (v[indices[lo + j]] - top) / (top - low)  # in [−1, 0], so that no square overflows
-            if u[j] == 0.0:
-                at_top += p[j]
-        if r >= -np.log(at_top):
-            for j in range(hi - lo):
-                q[j] = p[j] / at_top if u[j] == 0.0 else 0.0
-            value[k, m] = top
-            continue
-        e = np.empty(hi - lo)
-        beta[k, m], z, mean = _tilt(p, u, r, beta[k, m], e, e.view(np.int64))
-        for j in range(hi - lo):
-            q[j] = p[j] * e[j] / z
-        value[k, m] = top + (top - low) * mean
+    for block in prange((K * M + _BLOCK - 1) // _BLOCK):
+        scratch_u, scratch_e = np.empty(longest), np.empty(longest)
+        scratch_bits = scratch_e.view(np.int64)
+        for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
+            k, m = i // M, i % M
+            lo, n = indptr[m], indptr[m + 1] - indptr[m]
+            p, q, v, r = data[lo : lo + n], kernel[k, lo : lo + n], values[k], radius[m]
+            u, e = scratch_u[:n], scratch_e[:n]
+            top, low = -np.inf, np.inf
+            for j in range(n):
+                u[j] = v[indices[lo + j]]
+                top, low = max(top, u[j]), min(low, u[j])
+            if r == 0.0 or top == low:
+                q[:] = p
+                value[k, m] = expectation(v, indices[lo : lo + n], p)
+                continue
+            at_top, span = 0.0, top - low
+            for j in range(n):
+                if u[j] == top:
+                    at_top += p[j]
+                u[j] = (u[j] - top) / span  # in [−1, 0], so that no square overflows
+            if r >= -np.log(at_top):
+                for j in range(n):
+                    q[j] = p[j] / at_top if v[indices[lo + j]] == top else 0.0
+                value[k, m] = top
+                continue
+            found, z, mean, change, variance = _tilt(p, u, r, beta[k, m], e, scratch_bits[:n])
+            beta[k, m] = found + change
+            for j in range(n):
+                q[j] = p[j] * e[j] * ((1.0 + change * (u[j] - mean)) / z)
+            value[k, m] = top + (top - low) * (mean + change * variance)
     return value, kernel
 
 
@@ -153,9 +162,9 @@ def _penalty(values, indptr, indices, data, theta, linear):
         # one shift for all rows: log E e^{u/θ} = log1p(E expm1(u/θ)), exact for large θ too
         shifted, top = expectation(excess[k], indices[lo:hi], p), tops[k]
         if shifted > -0.9:
-            log_z = np.log1p(shifted)
+            log_z, scale = np.log1p(shifted), 1.0 / (1.0 + shifted)
             for j in range(hi - lo):
-                q[j] = p[j] * (1.0 + excess[k, indices[lo + j]]) / (1.0 + shifted)
+                q[j] = p[j] * ((1.0 + excess[k, indices[lo + j]]) * scale)
         else:  # this row does not reach the top: shift by its own
             top, z = -np.inf, 0.0
             for j in range(lo, hi):
@@ -175,6 +184,7 @@ class KLBall(Uncertainty):
     """All q with KL(q‖p) ≤ radius; they share the support of p. `radius` is a number or (S, A)."""
 
     radius: float | np.ndarray
+    tolerance = 1e-11
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
