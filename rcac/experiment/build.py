@@ -5,13 +5,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from rcac import registry
 from rcac.envs import register_rcmdp
@@ -89,19 +90,9 @@ def make_envs(env: Env, copies: int) -> VectorEnv:
         if env.cost is not None:
             function = registry.cost_function(env.cost)
             wrappers.append(lambda single: CostFunction(single, function))
-        wrappers = [*wrappers, Guard] if mode != "vector" else []
+        if mode != "vector" and env.budgets != []:  # without budgets no cost is needed
+            wrappers.append(Guard)
         return gym.make_vec(name, copies, MODES[mode], wrappers=wrappers, **_arguments(env))
-
-
-def episode_steps(env: Env) -> int:
-    """The length that budgets count on."""
-    single = make_env(env)
-    spec = single.spec
-    single.close()
-    steps = spec.max_episode_steps if spec is not None else None
-    if steps is None:
-        raise InputError("env.max_episode_steps: not given and not registered; budgets count on a length of episodes")
-    return steps
 
 
 def _arguments(env: Env) -> dict[str, Any]:
@@ -137,18 +128,22 @@ def _under(prefix: str, known: dict[str, Any]) -> Iterator[None]:
 # Problems
 
 
-def make_problem(env: Env) -> tuple[RCMDP, gym.Env] | None:
-    """The model that an environment carries, with the budgets of the configuration, and the environment; if it has one."""
+class Opened(NamedTuple):
+    env: gym.Env  # one copy
+    problem: RCMDP | None  # the model it carries, if it has one, with the budgets of the configuration
+    steps: int | None  # of an episode, at most
+
+
+def open_env(env: Env) -> Opened:
+    """One copy, and what can be learned from it."""
     single = make_env(env)
-    problem = getattr(single.unwrapped, "rcmdp", None)
-    if problem is None:
-        single.close()
-        return None
-    if env.budgets is not None:
+    steps = single.spec.max_episode_steps if single.spec is not None else None
+    problem: RCMDP | None = getattr(single.unwrapped, "rcmdp", None)
+    if problem is not None and env.budgets is not None:
         if len(env.budgets) != problem.num_constraints:
             raise InputError(f"env.budgets: {env.budgets} given, {problem.num_constraints} numbers expected")
-        problem = replace(problem, budgets=problem.signs[1:] * np.array(env.budgets))
-    return problem, single
+        problem = replace(problem, budgets=np.asarray(problem.signs)[1:] * np.array(env.budgets))
+    return Opened(single, problem, steps)
 
 
 def make_uncertainty(problem: RCMDP, row: dict[str, Any]) -> Uncertainty:
@@ -169,56 +164,57 @@ def _tabular(config: Config, settings: Any) -> Built:
     from rcac.tabular.solve import make_solvers
 
     name = config.algo["name"]
-    found = make_problem(config.env)
-    if found is None:
+    single, problem, _ = open_env(config.env)
+    if problem is None:
         able = ", ".join(registry.algorithms("deep"))
         raise InputError(f"algo: {name} given, but {env_id(config.env)} has no model; one of {able} expected")
-    problem, single = found
     assert config.uncertainty is not None
     uncertainty = make_uncertainty(problem, config.uncertainty)
     solvers = make_solvers(problem, uncertainty, settings, config.seed)
 
+    labels, signs = problem.labels(), np.asarray(problem.signs)
+
     def draw(policy: State) -> dict[str, np.ndarray]:
         table, values = policy.tensors["policy"], policy.tensors["values"]
-        assert problem.signs is not None
-        shown = problem.signs[:, None] * values
+        shown = signs[:, None] * values
         images = {"policy/best": policy_image(single, table)}
-        for label, row in zip(problem.labels(), shown, strict=True):
+        for label, row in zip(labels, shown, strict=True):
             images[f"value/{label.replace(' ', '_')}"] = policy_image(single, None, row)
         return images
 
-    learner: Learner = solvers[0] if len(solvers) == 1 else MultiStart(solvers)
+    learner: Any = solvers[0] if len(solvers) == 1 else MultiStart(solvers)
     identity = _identity(config, single) | {"model": _digest(problem), "uncertainty": config.uncertainty}
-    return Built(Presented(learner, single, draw), identity, single.close)
+    return Built(present(learner, single, draw), identity, single.close)
 
 
 def _deep(config: Config, settings: Any) -> Built:
     from rcac.deep.returns import discounted_share
     from rcac.deep.trainer import Trainer
 
-    horizon = episode_steps(config.env)
-    found = make_problem(config.env)
-    if found is not None:
-        problem, single = found
-        single.close()
+    single, problem, steps = open_env(config.env)
+    single.close()
+    if steps is None:
+        raise InputError("env.max_episode_steps: not given and not registered, a whole number ≥ 1 expected")
+    if problem is not None:
         usual = type(settings)().gamma
         if settings.gamma not in (usual, problem.discount):
             raise InputError(f"algo.gamma: {settings.gamma} given, {problem.discount} expected, the model's discount")
         # the model's budgets are discounted already: undo what the trainer does to budgets on plain sums
         settings = replace(settings, gamma=problem.discount, calibrate=False)
         config.algo |= {"gamma": settings.gamma, "calibrate": settings.calibrate}
-        budgets = problem.budgets / discounted_share(settings.gamma, horizon)
+        budgets = problem.budgets / discounted_share(settings.gamma, steps)
     elif config.env.budgets is None:
         raise InputError("env.budgets: not given, a number for each cost expected, like [25]")
     else:
         budgets = np.array(config.env.budgets)
     envs = make_envs(config.env, settings.num_envs)
+    close = partial(envs.close, terminate=True) if isinstance(envs, AsyncVectorEnv) else envs.close
     try:
-        learner = Trainer(envs, budgets, settings, config.seed, horizon)
+        learner = Trainer(envs, budgets, settings, config.seed, steps)
     except BaseException:
-        envs.close()
+        close()
         raise
-    return Built(Presented(learner, envs, lambda policy: {}), _identity(config, envs), envs.close)
+    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), close)
 
 
 BUILDERS: dict[str, Callable[[Config, Any], Built]] = {"tabular": _tabular, "deep": _deep}
@@ -246,6 +242,10 @@ class Presented:
 
     def images(self) -> dict[str, np.ndarray]:
         return self._learner.images() | self._draw(self._learner.policy())
+
+
+def present(learner: Any, env: Any, draw: Callable[[State], dict[str, np.ndarray]]) -> Learner:
+    return cast(Learner, Presented(learner, env, draw))
 
 
 def _spaces(env: Any) -> tuple[gym.Space, gym.Space]:

@@ -1,6 +1,6 @@
 """The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
 
-    0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
+0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
 """
 
 import sys
@@ -55,15 +55,17 @@ def _train(argv: list[str]) -> int:
         print(usage.train([text for text in argv if text not in ("--help", "-h")]))
         return 0
     overrides, source = _source(argv)
-    continued = [text.removeprefix("resume=") for text in overrides if text.startswith("resume=")]
-    if continued and continued[-1] not in ("null", ""):
-        if source is not None:
-            raise InputError("--from: given with resume, one of them expected")
-        done = training.resume(configuration.parse([f"resume={continued[-1]}"])[0].value, overrides)
-    else:
+    given = dict(configuration.parse(overrides))
+    if given.get("resume") is None:
         done = training.train(configuration.compose(overrides, configuration.load(source) if source else None))
-    progress = configuration.load(done.folder)["progress"] if not continued else "progress=false" not in overrides
-    if progress and done.summary:
+    else:
+        others = [*(["--from"] if source else []), *(key for key in given if key not in ("resume", "progress"))]
+        if others:
+            raise InputError(
+                f"{others[0]}: given with resume, which keeps a run's own configuration (but for progress)"
+            )
+        done = training.resume(str(given["resume"]), given.get("progress"))
+    if done.progress and done.summary:
         title = f"{done.outcome.reason} at {done.outcome.position}"
         Console().print(results.result_table(done.summary, title))
     print(results.shown_path(done.folder))
@@ -89,5 +91,9 @@ def _source(argv: list[str]) -> tuple[list[str], str | None]:
 
 def _evaluate(argv: list[str]) -> int:
     from rcac.experiment import evaluate as evaluation
+    from rcac.experiment import usage
 
+    if {"--help", "-h"} & {*argv}:
+        print(usage.evaluate())
+        return 0
     return evaluation.main(argv)

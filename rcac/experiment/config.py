@@ -27,7 +27,6 @@ from rcac.experiment import checkpoint, schema
 from rcac.experiment.schema import Config, Env
 
 FILE = "config.yaml"
-GROUPS = ("env", "algo", "uncertainty")
 OPEN = "env.kwargs"  # any key is taken below it where the environment's file lists none
 WORDS = {BooleanNode: "true or false", IntegerNode: "a whole number", FloatNode: "a number", StringNode: "text"}
 
@@ -35,6 +34,17 @@ WORDS = {BooleanNode: "true or false", IntegerNode: "a whole number", FloatNode:
 class Assignment(NamedTuple):
     key: str
     value: Any
+
+
+class Choices(NamedTuple):
+    """The name chosen in each group."""
+
+    env: str
+    algo: str
+    uncertainty: str | None  # None: the method has its own
+
+
+GROUPS = Choices._fields
 
 
 # Parts of a command line
@@ -109,9 +119,12 @@ def compose(overrides: Iterable[str], saved: dict[str, Any] | None = None) -> Co
     assignments, saved = parse(overrides), saved or {}
     given = {key: value for key, value in assignments if key in GROUPS and not isinstance(value, dict)}
     choices = _choices(given, saved)
+    for key, value in assignments:
+        if key == "uncertainty" and choices.uncertainty is None and value is not None:
+            raise InputError(f"uncertainty: {value} given with {choices.algo}, which has its own: set algo.radius")
     config = _composed(choices)
     for key, value in saved.items():
-        if key not in GROUPS or (key not in given and value is not None):
+        if key not in GROUPS or (key not in given and getattr(choices, key) is not None and value is not None):
             assign(config, key, value)
     for key, value in assignments:
         if key not in GROUPS or isinstance(value, dict):
@@ -119,8 +132,8 @@ def compose(overrides: Iterable[str], saved: dict[str, Any] | None = None) -> Co
     return _checked(config)
 
 
-def _choices(given: dict[str, Any], saved: dict[str, Any]) -> dict[str, str | None]:
-    """The name chosen in each group; what is not given depends on what is."""
+def _choices(given: dict[str, Any], saved: dict[str, Any]) -> Choices:
+    """What is not given is as saved, or depends on what is given."""
     earlier = {group: (saved.get(group) or {}).get("name") for group in GROUPS}
     environments = registry.rows("env")
     if "env" not in given and earlier["env"] is None:
@@ -131,16 +144,15 @@ def _choices(given: dict[str, Any], saved: dict[str, Any]) -> dict[str, str | No
     uncertainty = None
     if registry.algorithm_row(algo).get("family") == "tabular":
         names = registry.uncertainty_names()
-        uncertainty = registry.choose("uncertainty", given.get("uncertainty", earlier["uncertainty"] or "kl_ball"), names)
-    elif given.get("uncertainty") is not None:
-        raise InputError(f"uncertainty: {given['uncertainty']} given with {algo}, which has its own: set algo.radius")
-    return {"env": env, "algo": algo, "uncertainty": uncertainty}
+        uncertainty = registry.choose(
+            "uncertainty", given.get("uncertainty", earlier["uncertainty"] or "kl_ball"), names
+        )
+    return Choices(env, algo, uncertainty)
 
 
-def _composed(choices: dict[str, str | None]) -> DictConfig:
+def _composed(choices: Choices) -> DictConfig:
     """Hydra's composition of the groups chosen, typed."""
-    env, algo, uncertainty = (choices[group] for group in GROUPS)
-    assert env and algo
+    env, algo, uncertainty = choices
     row = registry.algorithm_row(algo)
     nodes = {
         "env": _filled(Env, registry.rows("env")[env]),
@@ -152,9 +164,9 @@ def _composed(choices: dict[str, str | None]) -> DictConfig:
     store = ConfigStore.instance()
     store.store(name="rcac_train", node=_primary())
     for group, node in nodes.items():
-        store.store(group=group, name=choices[group], node=node)
+        store.store(group=group, name=getattr(choices, group), node=node)
     with initialize(version_base="1.3", config_path=None):
-        config = hydra_compose("rcac_train", overrides=[f"{group}={choices[group]}" for group in nodes])
+        config = hydra_compose("rcac_train", overrides=[f"{group}={getattr(choices, group)}" for group in nodes])
     for key, value in row.items():
         assign(config, f"algo.{key}", value)
     return config
@@ -228,7 +240,7 @@ def _suggestion(config: DictConfig, key: str) -> str:
 
 def _keys(config: DictConfig, prefix: str = "") -> list[str]:
     found = []
-    for name in config:
+    for name in map(str, config):
         node = config._get_node(name)
         inner = _keys(node, f"{prefix}{name}.") if isinstance(node, DictConfig) and not node._is_none() else []
         found += inner or [f"{prefix}{name}"]

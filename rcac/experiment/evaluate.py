@@ -22,7 +22,7 @@ from rich.text import Text
 from rcac.errors import InputError
 from rcac.evaluation import evaluate as evaluate_exactly
 from rcac.experiment import config as configuration
-from rcac.experiment.build import make_env, make_envs, make_problem, make_uncertainty
+from rcac.experiment.build import make_env, make_envs, make_uncertainty, open_env
 from rcac.experiment.policy import Policy, load_policy
 from rcac.experiment.results import shown_path, within
 from rcac.experiment.runfolder import RunFolder
@@ -60,8 +60,8 @@ class Row(NamedTuple):
 def evaluate(settings: Settings, config: Config) -> list[Row]:
     """The rows for a run's policy, in the environment and for the set that `config` has."""
     policy = load_policy(settings.run, settings.deterministic, settings.seed)
-    found = make_problem(config.env)
-    problem = found[0] if found else None
+    single, problem, _ = open_env(config.env)
+    single.close()
     envs = make_envs(config.env, min(settings.copies, settings.episodes))
     try:
         budgets = problem.budgets if problem else np.array(config.env.budgets or [])
@@ -69,8 +69,8 @@ def evaluate(settings: Settings, config: Config) -> list[Row]:
         sums = play(envs, policy, settings.episodes, settings.seed, discount, len(budgets))
     finally:
         envs.close()
-    signs = np.ones(len(budgets) + 1) if problem is None else np.asarray(problem.signs)
-    sums[:, 1:] *= signs[1:]
+    signs = np.array([-1.0, *np.ones(len(budgets))]) if problem is None else np.asarray(problem.signs)
+    sums *= signs
     labels = problem.labels() if problem else ["return", *_costs(len(budgets))]
     exact = _exact(problem, policy, config.uncertainty) if problem else [(None, None)] * len(labels)
     limits = [None, *(signs[1:] * budgets).tolist()]
@@ -82,7 +82,7 @@ def evaluate(settings: Settings, config: Config) -> list[Row]:
 
 
 def play(envs: VectorEnv, policy: Policy, episodes: int, seed: int, discount: float, costs: int) -> np.ndarray:
-    """(episodes, N+1): discounted sums of reward and costs, each episode of each copy in full."""
+    """(episodes, N+1): discounted sums of −reward and costs over whole episodes, as many of each copy as of any other."""
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         raise InputError("env.vectorization: its vector version resets within a step, sync expected")
     for name, own, other in (
@@ -101,7 +101,7 @@ def play(envs: VectorEnv, policy: Policy, episodes: int, seed: int, discount: fl
     while quota.any():
         observations, rewards, terminated, truncated, infos = envs.step(policy.batch(observations))
         live = ~resetting & (quota > 0)
-        step = np.column_stack([rewards, _reported(infos, costs, copies)])
+        step = np.column_stack([-rewards, _reported(infos, costs, copies)])
         sums[live] += factor[live, None] * step[live]
         factor[live] *= discount
         resetting = terminated | truncated
@@ -178,9 +178,9 @@ def _frame(env: Any) -> np.ndarray:
 def main(overrides: list[str]) -> int:
     settings, config, changes = read(overrides)
     folder = RunFolder.open(settings.run)
-    rows = evaluate(settings, config)
     if settings.record:
         record(settings, config, folder)
+    rows = evaluate(settings, config)
     about = {"episodes": settings.episodes, "seed": settings.seed, "deterministic": settings.deterministic}
     text = io.StringIO()
     writer = csv.DictWriter(text, [*Row._fields, *about, "changes"], lineterminator="\n")

@@ -1,15 +1,17 @@
 """What a configuration may hold: every key and its type. Values are in `conf/`, and so is what they mean.
 
-    seed, progress, …      `Top`                              conf/train.yaml
-    env.*                  `Env`                              conf/env/<name>.yaml
-    algo.*                 the settings of the row's family   conf/algo/<name>.yaml
-    uncertainty.*          the set's parameters               conf/uncertainty/<name>.yaml
+seed, progress, …      `Top`                              conf/train.yaml
+env.*                  `Env`                              conf/env/<name>.yaml
+algo.*                 the settings of the row's family   conf/algo/<name>.yaml
+uncertainty.*          the set's parameters               conf/uncertainty/<name>.yaml
 """
 
 import dataclasses
 import inspect
 import typing
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from types import UnionType
 from typing import Any
 
@@ -89,7 +91,7 @@ def set_schema(make: Any, name: str) -> type:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise InputError(f"uncertainty {name}: *{parameter.name} given, named parameters expected")
         default = MISSING if parameter.default is parameter.empty else parameter.default
-        fields.append((parameter.name, _storable(parameter.annotation), field(default_factory=lambda d=default: d)))
+        fields.append((parameter.name, _storable(parameter.annotation), field(default_factory=partial(copy, default))))
     return dataclasses.make_dataclass("Set", [("name", str, name), *fields])
 
 

@@ -12,10 +12,11 @@ from rich.console import Console
 from rcac.errors import InputError
 from rcac.experiment import config as configuration
 from rcac.experiment.build import Built, build, env_label
+from rcac.experiment.checkpoint import latest
 from rcac.experiment.metrics import read_metrics
 from rcac.experiment.progress import ProgressView
 from rcac.experiment.runfolder import RunFolder
-from rcac.experiment.runner import Outcome, run
+from rcac.experiment.runner import Outcome, TrainingStopped, run
 from rcac.experiment.schema import Config
 from rcac.learner import Learner, Step
 
@@ -26,6 +27,7 @@ class Trained(NamedTuple):
     outcome: Outcome
     folder: Path
     summary: dict[str, Any]  # empty if it was stopped before its first step
+    progress: bool  # whether it was to be shown
 
 
 def train(config: Config) -> Trained:
@@ -43,14 +45,11 @@ def train(config: Config) -> Trained:
         built.close()
 
 
-def resume(path: str, overrides: list[str]) -> Trained:
+def resume(path: str, progress: bool | None = None) -> Trained:
     """Continue a run from its last checkpoint, as it was configured."""
-    others = [key for key, _ in configuration.parse(overrides) if key not in ("resume", "progress")]
-    if others:
-        raise InputError(f"{others[0]}: given with resume, which keeps a run's own configuration; only progress may differ")
     folder = RunFolder.open(path)
-    shown = [text for text in overrides if text.startswith("progress=")]
-    config = replace(configuration.compose(shown, configuration.load(folder.path)), resume=str(path))
+    config = configuration.compose([], configuration.load(folder.path))
+    config = replace(config, progress=config.progress if progress is None else progress)
     built = build(config)
     try:
         return _run(config, built, folder, resume=True)
@@ -60,27 +59,34 @@ def resume(path: str, overrides: list[str]) -> Trained:
 
 def _run(config: Config, built: Built, folder: RunFolder, *, resume: bool) -> Trained:
     learner, console = built.learner, Console(stderr=True)
-    with folder, Watched(learner, config.progress, console) as watched:
-        outcome = run(
-            cast(Learner, watched),
-            folder,
-            checkpoint_every=config.checkpoint_every or max(1, learner.total // CHECKPOINTS),
-            keep=config.keep,
-            identity=built.identity,
-            progress=False,  # shown by `Watched`, and the result by the command
-            hyperparameters=config.plain(),
-            resume=resume,
-            console=console,
-        )
+    watched = Watched(learner, config.progress, console)
+    with folder:
+        try:
+            with watched:
+                outcome = run(
+                    cast(Learner, watched),
+                    folder,
+                    checkpoint_every=config.checkpoint_every or max(1, learner.total // CHECKPOINTS),
+                    keep=config.keep,
+                    identity=built.identity,
+                    progress=False,  # shown by `Watched`, and the result by the command
+                    hyperparameters=config.plain(),
+                    resume=resume,
+                    console=console,
+                )
+        except InputError as error:
+            if watched.began:  # an environment broke its word in the middle of the run
+                raise TrainingStopped(f"{error}; the last good checkpoint is {latest(folder.path)}") from error
+            raise
         if learner.position == 0:
-            return Trained(outcome, folder.path, {})
+            return Trained(outcome, folder.path, {}, config.progress)
         summary = folder.read_json("summary.json")
         _write_table(folder)
         from rcac.experiment import plots  # matplotlib takes a second to load, which is better spent now than before
 
         title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
         plots.training(read_metrics(folder.path / "metrics.csv"), summary, title, learner.unit, folder)
-    return Trained(outcome, folder.path, summary)
+    return Trained(outcome, folder.path, summary, config.progress)
 
 
 class Watched:
@@ -93,6 +99,10 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
+
+    @property
+    def began(self) -> bool:
+        return self._view is not None
 
     def step(self) -> Step:
         if self._view is None:

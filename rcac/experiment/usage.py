@@ -28,6 +28,27 @@ Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 13
 """
 
 
+EVALUATE = """\
+rcac-evaluate run=runs/<env>/<algo>/<run> [key=value …]
+
+Plays episodes with a trained policy and puts return and costs beside the budgets; where the environment carries its
+model, also computes the exact values in the nominal model and in the worst case. Writes evaluation.csv in the run's
+folder. Other conditions than those of the training: env.kwargs.noise_high=0.1, uncertainty=kl_ball, …
+
+Keys"""
+
+
+def evaluate() -> str:
+    from rcac.experiment.evaluate import Settings
+
+    comments, values = _dataclass_comments(Settings), vars(Settings())
+    return "\n".join([EVALUATE, *_aligned({f"{key}={_shown(values[key])}": text for key, text in comments.items()})])
+
+
+def _dataclass_comments(settings: type) -> dict[str, str]:
+    return dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(settings), re.MULTILINE))
+
+
 def train(overrides: list[str]) -> str:
     """The text; with choices, e.g. `algo=rnpg`, also the keys that these have."""
     families = {family: ", ".join(registry.algorithms(family)) for family in schema.FAMILIES}
@@ -64,7 +85,8 @@ def _text(name: str) -> str:
 
 def _comments(name: str) -> dict[str, str]:
     """`key=value` and what stands behind the key in a file of conf/, at any depth."""
-    found, path = {}, []
+    found: dict[str, str] = {}
+    path: list[str] = []
     for line in _text(name).splitlines():
         match = re.match(r"( *)(\w+):(?: +([^#]*?))?(?: +# (.*))?$", line)
         if not match:
@@ -79,7 +101,7 @@ def _comments(name: str) -> dict[str, str]:
 def _algo(name: str) -> dict[str, str]:
     row = registry.algorithm_row(registry.choose("algo", name, registry.algorithm_names()))
     family = schema.FAMILIES[registry.choose("family", row.get("family"), schema.FAMILIES)]
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(family), re.MULTILINE))
+    comments = _dataclass_comments(family)
     values: dict[str, Any] = vars(family()) | row
     return {f"algo.{key}={_shown(value)}": comments.get(key, "") for key, value in values.items()}
 
@@ -88,7 +110,7 @@ def _env(name: str) -> dict[str, str]:
     registry.choose("env", name, registry.rows("env"))
     own = {f"env.{key}": about for key, about in _comments(f"env/{name}").items()}
     there = {key.split("=")[0] for key in own}
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(schema.Env), re.MULTILINE))
+    comments = _dataclass_comments(schema.Env)
     rest = {f"env.{key}": about for key, about in comments.items() if f"env.{key}" not in there and key != "kwargs"}
     return own | rest
 

@@ -24,7 +24,8 @@ from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation,
 # x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
 _LOG2E, _LN2_HI, _LN2_LO = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept in the low bits
-_MAX_STEPS = 100
+_MAX_STEPS = 200
+_TIE = 1e-15  # values this close to the top, relative to the span, are the top
 _BLOCK = 32  # rows that share their scratch memory
 _CLOSE = 1e-6  # relative: the square of it is what a first-order correction leaves
 
@@ -130,12 +131,13 @@ def _ball(values, indptr, indices, data, radius, beta):
                 continue
             at_top, span = 0.0, top - low
             for j in range(n):
-                if u[j] == top:
-                    at_top += p[j]
                 u[j] = (u[j] - top) / span  # in [−1, 0], so that no square overflows
+                if u[j] > -_TIE:
+                    u[j] = 0.0
+                    at_top += p[j]
             if r >= -np.log(at_top):
                 for j in range(n):
-                    q[j] = p[j] / at_top if v[indices[lo + j]] == top else 0.0
+                    q[j] = p[j] / at_top if u[j] == 0.0 else 0.0
                 value[k, m] = top
                 continue
             found, z, mean, change, variance = _tilt(p, u, r, beta[k, m], e, scratch_bits[:n])
