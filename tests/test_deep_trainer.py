@@ -137,6 +137,23 @@ def test_constant_cost_has_the_value_of_an_endless_sum(mode):
     assert metrics["policy/skipped"] == 0
 
 
+def test_a_truncated_step_bootstraps_from_its_final_observation():
+    """One-step targets c + γV(s'), where s' of a truncated step is not the next row."""
+    settings = row("rcac", **{**TINY, "gae_lambda": 0.0, "critic_lambda": 0.0, "gamma": 0.9, "num_envs": 1})
+    trainer = Trainer(SyncVectorEnv([Line], autoreset_mode=AutoresetMode.SAME_STEP), [1.0, 1.0], settings, 0, 20)
+    states = np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32).reshape(4, 1, 1)
+    costs = np.arange(9.0).reshape(3, 3, 1)
+    terminated = np.array([[False], [False], [True]])
+    truncated = np.array([[False], [True], [False]])
+    at, final = np.array([[1, 0]]), np.array([[9.0]], dtype=np.float32)
+    actions = np.zeros((3, 1, 1), dtype=np.float32)
+    trajectory = Trajectory(states, actions, costs, terminated, truncated, ~terminated | True, at, final, states[0])
+    batch, _ = trainer._batch(trajectory, np.zeros(3), np.zeros(1, np.float32), np.ones(1, np.float32))
+    following = trainer.critics.values(np.array([[0.2], [9.0]], dtype=np.float32))  # (K, 2)
+    expected = costs[:, :, 0] + 0.9 * np.concatenate([following, np.zeros((3, 1))], axis=1)
+    np.testing.assert_allclose(batch.targets.numpy(), expected, rtol=1e-5)
+
+
 def test_the_radius_raises_what_the_critics_say_of_a_cost_and_lowers_the_return():
     values = {}
     for radius in (0.0, 0.05):
@@ -249,6 +266,17 @@ def test_interrupted_or_not_the_weights_are_the_same(name):
     assert_same(weights(whole), weights(second))
     assert whole.summary() == second.summary()
     assert json.dumps(whole.state().data) == json.dumps(second.state().data)
+
+
+def test_interrupted_just_before_a_reset_step():
+    changes = {"rollout_length": 5, "updates": 30, "total_steps": 20 * 30}
+    whole, first, second = (tiny("rcac", **changes) for _ in range(3))
+    while not first.rollout.resetting.any():
+        first.step()
+    second.load(first.state())
+    run(whole)
+    run(second)
+    assert_same(weights(whole), weights(second))
 
 
 def test_environments_that_cannot_be_saved_begin_anew():

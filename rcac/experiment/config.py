@@ -27,6 +27,7 @@ from rcac.experiment import checkpoint, schema
 from rcac.experiment.schema import Config, Env
 
 FILE = "config.yaml"
+DEPTH = 20  # of nesting in a file
 OPEN = "env.kwargs"  # any key is taken below it where the environment's file lists none
 WORDS = {BooleanNode: "true or false", IntegerNode: "a whole number", FloatNode: "a number", StringNode: "text"}
 
@@ -99,16 +100,26 @@ def load(folder: str | Path) -> dict[str, Any]:
     path = path / FILE if path.is_dir() else path
     try:
         text = checkpoint.read_regular(path, limit=1 << 20).decode()
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise InputError(f"{path}: it has an alias (*), plain data expected")
+        _check_document(text)
         saved = yaml.safe_load(text)
-    except (checkpoint.Damaged, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (checkpoint.Damaged, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path.parent}: the configuration of a run expected ({reason})") from error
     if not isinstance(saved, dict) or not all(isinstance(saved.get(group), dict) for group in ("env", "algo")):
         raise InputError(f"{path}: the configuration of a run expected, with env and algo")
     _check_plain("", saved)
     return saved
+
+
+def _check_document(text: str) -> None:
+    """Refuse what a configuration never needs, and what takes long or grows when it is read: aliases, deep nesting."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias (*)")
+        if depth > DEPTH:
+            raise yaml.YAMLError(f"nested deeper than {DEPTH}")
 
 
 # Composition

@@ -165,4 +165,4 @@ def _end(bound: np.ndarray) -> list[float | None]:
 
 def _bound(end: list[float | None], shape: tuple[int, ...], infinite: float, dtype: np.dtype) -> np.ndarray:
     flat = np.array([infinite if x is None else x for x in end])
-    return np.broadcast_to(flat if len(flat) == 1 else flat.reshape(shape), shape).astype(dtype)
+    return np.broadcast_to(flat[0] if len(flat) == 1 else flat.reshape(shape), shape).astype(dtype)
