@@ -106,12 +106,20 @@ def evaluate_checked(
     """`evaluate` for loops: the policy and the set are known to fit."""
     if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
         return _evaluate_each(problem, policy, uncertainty, tolerance)
-    values, memory = warm or Warm(np.zeros(problem.costs.shape[:2]), None)
+    values, memory = warm or Warm(_nominal_values(problem, policy), None)
     fixed = newton(problem.rows, problem.costs, policy, problem.discount, uncertainty, values, memory, tolerance)
     returns = fixed.values @ problem.initial
     return Evaluation(
         returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, policy, problem
     )
+
+
+def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
+    """Where to start from when nothing is known, (N+1, S)."""
+    rows, count = problem.rows, len(problem.costs)
+    nominal = Worst(np.empty((count, 0)), rows.indptr, rows.indices, np.broadcast_to(rows.data, (count, len(rows.data))))
+    right = np.einsum("sa,ksa->ks", policy, problem.costs)
+    return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
 
 
 @dataclass(frozen=True)

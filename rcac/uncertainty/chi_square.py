@@ -15,14 +15,13 @@ import numpy as np
 from numba import prange
 
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
 from rcac.uncertainty.sorting import ascending, ranks
 
 
 @rowwise
-def _chi_square(values, indptr, indices, data, radius, order, rank):
+def _chi_square(values, indptr, indices, data, radius, order, rank, value, kernel):
     K, M = len(values), len(indptr) - 1
-    value, kernel = np.empty((K, M)), np.empty((K, len(data)))
     for i in prange(K * M):
         k, m = i // M, i % M
         lo, hi = indptr[m], indptr[m + 1]
@@ -61,7 +60,6 @@ def _chi_square(values, indptr, indices, data, radius, order, rank):
             x = (v[indices[lo + j]] - top) / span
             q[j] = p[j] / mass * max(0.0, 1.0 + (x - mean) / gap)
         value[k, m] = top + span * (mean + deviation * np.sqrt(room))
-    return value, kernel
 
 
 @dataclass(frozen=True)
@@ -74,5 +72,6 @@ class ChiSquare(Uncertainty):
         object.__setattr__(self, "radius", check_radius(self.radius))
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        value, kernel = _chi_square(values, rows, per_row(self.radius, rows), *ranks(values))
+        value, kernel = blank(values, rows)
+        _chi_square(values, rows, per_row(self.radius, rows), *ranks(values), value, kernel)
         return Worst(value, rows.indptr, rows.indices, kernel)

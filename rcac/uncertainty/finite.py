@@ -58,7 +58,9 @@ class FiniteKernels(Uncertainty):
     def contains_nominal(self, problem: RCMDP) -> bool:
         nominal = problem.rows
         return any(
-            np.array_equal(m.indptr, nominal.indptr) and np.array_equal(m.indices, nominal.indices) and np.allclose(m.data, nominal.data, atol=1e-12)
+            np.array_equal(m.indptr, nominal.indptr)
+            and np.array_equal(m.indices, nominal.indices)
+            and np.allclose(m.data, nominal.data, atol=1e-12)
             for m in self.models  # type: ignore[attr-defined]
         )
 

@@ -18,7 +18,7 @@ from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
 
 # exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
 # x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
@@ -30,17 +30,14 @@ _BLOCK = 32  # rows that share their scratch memory
 _CLOSE = 1e-6  # relative: the square of it is what a first-order correction leaves
 
 
-@njit(cache=True, error_model="numpy")
-def _exp(scale, x, out, bits):
-    """out = exp(scale·x) for scale·x ≤ 0; `bits` is out viewed as integers. Below exp(−700) the result is 0-like."""
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _exp(scale, x, out, power, bits):
+    """out = exp(scale·x) for scale·x ≤ 0 (at least e^−700); `power` is scratch, and `bits` the same memory as integers."""
     for i in range(len(x)):
-        t = max(scale * x[i], -700.0) * _LOG2E + _ROUND
-        out[i] = t
-    for i in range(len(x)):
-        bits[i] = (bits[i] + 1023) << 52
-    for i in range(len(x)):
-        a = max(scale * x[i], -700.0)
-        k = (a * _LOG2E + _ROUND) - _ROUND
+        a = scale * x[i]
+        a = a if a > -700.0 else -700.0  # unlike max(), this has a vector instruction
+        shifted = a * _LOG2E + _ROUND
+        k = shifted - _ROUND
         f = (a - k * _LN2_HI) - k * _LN2_LO
         poly = 1.0 / 479001600.0
         poly = poly * f + 1.0 / 39916800.0
@@ -54,7 +51,12 @@ def _exp(scale, x, out, bits):
         poly = poly * f + 1.0 / 6.0
         poly = poly * f + 0.5
         poly = poly * f + 1.0
-        out[i] *= poly * f + 1.0
+        power[i] = shifted
+        out[i] = poly * f + 1.0
+    for i in range(len(x)):
+        bits[i] = (bits[i] + 1023) << 52
+    for i in range(len(x)):
+        out[i] *= power[i]
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -70,7 +72,7 @@ def _moments(p, u, e):
 
 
 @njit(cache=True, error_model="numpy")
-def _tilt(p, u, r, beta, e, bits):
+def _tilt(p, u, r, beta, e, power, bits):
     """Find β with KL(q_β‖p) = r, from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m and the
     last Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m))."""
     root, lo, hi = np.sqrt(r), 0.0, np.inf
@@ -80,7 +82,7 @@ def _tilt(p, u, r, beta, e, bits):
         variance = second / z - (first / z) ** 2
         beta = np.sqrt(2.0 * r / variance) if variance > 0.0 else -1.0 / np.min(u)
     for _ in range(_MAX_STEPS):
-        _exp(beta, u, e, bits)
+        _exp(beta, u, e, power, bits)
         z, first, second = _moments(p, u, e)
         mean = first / z
         variance = max(second / z - mean * mean, 0.0)
@@ -107,51 +109,70 @@ def _tilt(p, u, r, beta, e, bits):
     return beta, z, mean, 0.0, 0.0
 
 
+@njit(cache=True, error_model="numpy", fastmath=True)
+def _gather(v, indices, u):
+    """u = v[indices]; returns the largest and the smallest."""
+    top = low = v[indices[0]]
+    for j in range(len(u)):
+        x = v[indices[j]]
+        u[j] = x
+        top = x if x > top else top
+        low = x if x < low else low
+    return top, low
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _rescale(u, p, top, span):
+    """u ← (u − top)/span ∈ [−1, 0], so that no square overflows; returns the mass at the top."""
+    at_top, factor = 0.0, 1.0 / span
+    if factor == np.inf:  # a span that has no reciprocal
+        factor = 1.0
+        for j in range(len(u)):
+            u[j] = (u[j] - top) / span
+        top = 0.0
+    for j in range(len(u)):
+        x = (u[j] - top) * factor
+        tied = x > -_TIE
+        u[j] = 0.0 if tied else x
+        at_top += p[j] if tied else 0.0
+    return at_top
+
+
 @rowwise
-def _ball(values, indptr, indices, data, radius, beta):
+def _ball(values, indptr, indices, data, radius, beta, value, kernel):
     K, M, longest = len(values), len(indptr) - 1, 0
     for m in range(M):
         longest = max(longest, indptr[m + 1] - indptr[m])
-    value, kernel = np.empty((K, M)), np.empty((K, len(data)))
     for block in prange((K * M + _BLOCK - 1) // _BLOCK):
-        scratch_u, scratch_e = np.empty(longest), np.empty(longest)
-        scratch_bits = scratch_e.view(np.int64)
+        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
+        scratch_bits = scratch_power.view(np.int64)
         for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
             k, m = i // M, i % M
             lo, n = indptr[m], indptr[m + 1] - indptr[m]
             p, q, v, r = data[lo : lo + n], kernel[k, lo : lo + n], values[k], radius[m]
             u, e = scratch_u[:n], scratch_e[:n]
-            top, low = -np.inf, np.inf
-            for j in range(n):
-                u[j] = v[indices[lo + j]]
-                top, low = max(top, u[j]), min(low, u[j])
+            top, low = _gather(v, indices[lo : lo + n], u)
             if r == 0.0 or top == low:
                 q[:] = p
                 value[k, m] = expectation(v, indices[lo : lo + n], p)
                 continue
-            at_top, span = 0.0, top - low
-            for j in range(n):
-                u[j] = (u[j] - top) / span  # in [−1, 0], so that no square overflows
-                if u[j] > -_TIE:
-                    u[j] = 0.0
-                    at_top += p[j]
+            at_top = _rescale(u, p, top, top - low)
             if r >= -np.log(at_top):
                 for j in range(n):
                     q[j] = p[j] / at_top if u[j] == 0.0 else 0.0
                 value[k, m] = top
                 continue
-            found, z, mean, change, variance = _tilt(p, u, r, beta[k, m], e, scratch_bits[:n])
+            found, z, mean, change, variance = _tilt(p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n])
             beta[k, m] = found + change
+            constant, slope = (1.0 - change * mean) / z, change / z
             for j in range(n):
-                q[j] = p[j] * e[j] * ((1.0 + change * (u[j] - mean)) / z)
+                q[j] = p[j] * e[j] * (constant + slope * u[j])
             value[k, m] = top + (top - low) * (mean + change * variance)
-    return value, kernel
 
 
 @rowwise
-def _penalty(values, indptr, indices, data, theta, linear):
+def _penalty(values, indptr, indices, data, theta, linear, value, kernel):
     K, M = len(values), len(indptr) - 1
-    value, kernel = np.empty((K, M)), np.empty((K, len(data)))
     tops, excess = np.empty(K), np.empty_like(values)
     for k in range(K):
         tops[k] = np.max(values[k])
@@ -178,7 +199,6 @@ def _penalty(values, indptr, indices, data, theta, linear):
                 q[j] /= z
             log_z = np.log(z)
         value[k, m] = expectation(v, indices[lo:hi], q) if linear else top + theta * log_z
-    return value, kernel
 
 
 @dataclass(frozen=True)
@@ -195,7 +215,8 @@ class KLBall(Uncertainty):
         # memory: β of each (value, row) in units of the row's span
         shape = (len(values), rows.count)
         beta = memory.copy() if memory is not None and memory.shape == shape else np.zeros(shape)
-        value, kernel = _ball(values, rows, per_row(self.radius, rows), beta)
+        value, kernel = blank(values, rows)
+        _ball(values, rows, per_row(self.radius, rows), beta, value, kernel)
         return Worst(value, rows.indptr, rows.indices, kernel, beta)
 
 
@@ -227,5 +248,6 @@ class KLPenalty(Uncertainty):
         return 1.0 if self.value == "soft" else np.inf
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        value, kernel = _penalty(values, rows, self.temperature, self.value == "linear")
+        value, kernel = blank(values, rows)
+        _penalty(values, rows, self.temperature, self.value == "linear", value, kernel)
         return Worst(value, rows.indptr, rows.indices, kernel)

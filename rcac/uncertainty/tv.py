@@ -10,16 +10,14 @@ import numpy as np
 from numba import prange
 
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
 from rcac.uncertainty.sorting import ascending, ranks
 
 
 @rowwise
-def _total_variation(values, indptr, indices, data, radius, order, rank, free):
+def _total_variation(values, indptr, indices, data, radius, order, rank, free, value, states, kernel):
     """The receiving state is an additional last entry of each row."""
     K, M = len(values), len(indptr) - 1
-    value = np.empty((K, M))
-    states, kernel = np.empty((K, len(data) + M), np.int32), np.empty((K, len(data) + M))
     for i in prange(K * M):
         k, m = i // M, i % M
         lo, hi = indptr[m], indptr[m + 1]
@@ -45,7 +43,6 @@ def _total_variation(values, indptr, indices, data, radius, order, rank, free):
         states[k, start + hi - lo] = top
         kernel[k, start + hi - lo] = moved
         value[k, m] = total
-    return value, states, kernel
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,9 @@ class TotalVariation(Uncertainty):
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
         order, rank = ranks(values)
-        value, states, kernel = _total_variation(
-            values, rows, per_row(self.radius, rows), order, rank, not self.within_support
+        value, kernel = blank(values, rows, extra=1)
+        states = np.empty(kernel.shape, np.int32)
+        _total_variation(
+            values, rows, per_row(self.radius, rows), order, rank, not self.within_support, value, states, kernel
         )
         return Worst(value, rows.indptr + np.arange(rows.count + 1), states, kernel)

@@ -17,7 +17,7 @@ from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows
-from rcac.uncertainty.base import Uncertainty, Worst, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
 
 
 @njit(cache=True, error_model="numpy")
@@ -51,10 +51,11 @@ def _hulls(v, start, target, distance):
 
 
 @rowwise
-def _transport(values, indptr, indices, data, radius, first, count, end, dd, dv, rank, order, origin):
+def _transport(
+    values, indptr, indices, data, radius, first, count, end, dd, dv, rank, order, origin, value, states, kernel
+):
     """One value only (hulls differ between values); the split origin's other part is an additional last entry."""
     M, S = len(indptr) - 1, values.shape[1]
-    value, states, kernel = np.empty(M), np.empty(len(data) + M, np.int32), np.empty(len(data) + M)
     for m in prange(M):
         lo, hi, v, left = indptr[m], indptr[m + 1], values[0], radius[m]
         a, n = lo + m, hi - lo
@@ -94,7 +95,6 @@ def _transport(values, indptr, indices, data, radius, first, count, end, dd, dv,
                 total += data[lo + j] * dv[e] * share
                 break
         value[m] = total
-    return value, states, kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +143,14 @@ class Wasserstein(Uncertainty):
             raise InputError(f"metric: {self.metric.shape[0]} states given, the problem has {problem.num_states}")
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        radius, parts = per_row(self.radius, rows), []
-        for v in values:
+        radius, (value, kernel) = per_row(self.radius, rows), blank(values, rows, extra=1)
+        states = np.empty(kernel.shape, np.int32)
+        for k, v in enumerate(values):
             first, count, end, dd, dv, slope = _hulls(v, *self._moves)  # type: ignore[attr-defined]
             order = np.argsort(-slope, kind="stable")
             rank = np.empty_like(order)
             rank[order] = np.arange(len(order))
             origin = np.repeat(np.arange(len(v)), count)
-            parts.append(_transport(v[None], rows, radius, first, count, end, dd, dv, rank, order, origin))
-        value, states, kernel = (np.stack(part) for part in zip(*parts, strict=True))
+            hulls = (first, count, end, dd, dv, rank, order, origin)
+            _transport(v[None], rows, radius, *hulls, value[k], states[k], kernel[k])
         return Worst(value, rows.indptr + np.arange(rows.count + 1), states, kernel)

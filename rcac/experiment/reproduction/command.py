@@ -1,0 +1,93 @@
+"""`python scripts/reproduce.py <setting or sections>`: computes what is missing, then writes the report."""
+
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rcac.errors import InputError
+from rcac.experiment.results import shown_path
+
+SETTINGS = ("quick", "full")
+
+HELP = """\
+python scripts/reproduce.py quick                 every section, small: a few minutes
+python scripts/reproduce.py full                  every section as reported: hours, most of them CartPole's
+python scripts/reproduce.py river_swim …          these sections only, full
+python scripts/reproduce.py quick river_swim …    these sections only, small
+                            runs=FOLDER           where results go, FOLDER/reproduction/<setting>; runs unless given
+
+Makes the paper's tables and figures again, and says of each claim whether it holds here. Results are kept piece by
+piece in <section>.json; a second start computes only what is missing, and draws everything anew. To compute a section
+again, delete its file. The report is report.md beside them.
+Exit codes: 0 done, 1 a training was stopped, 2 bad input, 130 interrupted.
+
+Sections:
+"""
+
+
+class Request(NamedTuple):
+    setting: str
+    names: list[str]  # of sections
+    runs: Path
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    from rcac.experiment.runner import TrainingStopped
+
+    try:
+        if {"--help", "-h"} & {*arguments}:
+            print(HELP + _listing())
+            return 0
+        return _reproduce(_read(arguments))
+    except InputError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 2
+    except TrainingStopped as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; what was computed is kept", file=sys.stderr)
+        return 130
+
+
+def _listing() -> str:
+    from rcac.experiment.reproduction.sections import SECTIONS
+
+    return "\n".join(f"  {name:12} {section.title}" for name, section in SECTIONS.items())
+
+
+def _read(arguments: list[str]) -> Request:
+    from rcac.experiment.reproduction.sections import SECTIONS
+
+    names, settings, runs = [], [], Path("runs")
+    for word in arguments:
+        if word.startswith("runs=") and len(word) > 5:
+            runs = Path(word.removeprefix("runs="))
+        elif word in SETTINGS:
+            settings.append(word)
+        elif word in SECTIONS:
+            names.append(word)
+        else:
+            raise InputError(f"{word}: given, one of {', '.join([*SETTINGS, *SECTIONS])} or runs=FOLDER expected")
+    if len(settings) > 1:
+        raise InputError(f"{settings[1]}: given after {settings[0]}, one setting expected")
+    if not settings and not names:
+        raise InputError(f"nothing given, one of {', '.join([*SETTINGS, *SECTIONS])} expected")
+    return Request(settings[0] if settings else "full", names or list(SECTIONS), runs)
+
+
+def _reproduce(request: Request) -> int:
+    from rcac.experiment.reproduction import report
+    from rcac.experiment.reproduction.sections import SECTIONS
+    from rcac.experiment.reproduction.store import Store
+
+    store = Store(request.runs / "reproduction" / request.setting, lambda line: print(line, file=sys.stderr, flush=True))
+    for name in request.names:
+        began = time.perf_counter()
+        store.compute(SECTIONS[name], SECTIONS[name].settings[request.setting])
+        print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+        path = report.write(store, list(SECTIONS.values()), request.setting)
+    print(shown_path(path.resolve()))
+    return 0

@@ -1,0 +1,52 @@
+"""The report: verdicts first, then every section with its tables and figures. What was not computed is said so."""
+
+from pathlib import Path
+
+from rcac.experiment import style
+from rcac.experiment.reproduction.section import Claim, Result, Section, markdown
+from rcac.experiment.reproduction.store import Store
+from rcac.experiment.runfolder import replace_file, versions
+
+OPENING = """\
+# The paper's experiments, made again
+
+Setting: `{setting}`. {versions}. Made by `python scripts/reproduce.py {setting}`, which continues where it was
+stopped. Rewards and costs are discounted worst cases by one exact evaluator, unless a section says otherwise; budgets
+are met or they are not, without tolerance. A verdict is about this implementation, with these settings.
+"""
+
+
+def write(store: Store, sections: list[Section], setting: str) -> Path:
+    """`report.md` of what the store has, and a PNG and a PDF of every figure."""
+    chapters, verdicts = [], []
+    for section in sections:
+        result = store.result(section, section.settings[setting])
+        if result is None:
+            command = f"python scripts/reproduce.py {section.name}" if setting == "full" else f"… {setting} {section.name}"
+            chapters.append(f"## {section.title}\n\nNot computed yet: `{command}`.\n")
+            continue
+        found = section.claims(result)
+        verdicts += [[section.title, *claim] for claim in found]
+        chapters.append(_chapter(section, result, found, store.folder))
+    made = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
+    summary = markdown(["section", "claim", "verdict", "what was measured"], verdicts, left=4)
+    text = "\n".join([OPENING.format(setting=setting, versions=made), "## Verdicts\n", summary, "", *chapters])
+    path = store.folder / "report.md"
+    store.folder.mkdir(parents=True, exist_ok=True)
+    replace_file(path, text.encode())
+    return path
+
+
+def _chapter(section: Section, result: Result, found: list[Claim], folder: Path) -> str:
+    pictures = []
+    for name, shown in section.figures(result).items():
+        style.save(shown, folder, name)
+        pictures.append(f"![{section.title}]({name}.png)\n")
+    judged = [f"- *{claim.verdict}*: {claim.claim}. {_sentence(claim.evidence)}" for claim in found]
+    return "\n".join(
+        [f"## {section.title}\n", section.about, "", *judged, "", *pictures, section.tables(result), ""]
+    )
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."

@@ -1,0 +1,76 @@
+"""Results on the disk: `<folder>/<section>.json`, one file for each section, written again after every piece.
+
+    {"key": {"section": …, "settings": …, "version": …}, "pieces": {name: data, …}, "result": data or null}
+
+A file whose key is another (other settings, another version of the package) counts as not there. What is there is
+not computed again; delete a file to have its section computed anew.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rcac import __version__
+from rcac.errors import InputError
+from rcac.experiment.reproduction.section import Once, Result, Section
+from rcac.experiment.runfolder import replace_file
+
+
+class Store:
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None) -> None:
+        self.folder, self._say = folder, say
+
+    def path(self, section: Section) -> Path:
+        return self.folder / f"{section.name}.json"
+
+    def result(self, section: Section, settings: dict[str, Any]) -> Result | None:
+        """What was computed with these settings, if it is complete."""
+        return self._read(section, settings)["result"]
+
+    def compute(self, section: Section, settings: dict[str, Any]) -> Result:
+        """The section's result: what is missing of it is computed, and kept piece by piece."""
+        kept = self._read(section, settings)
+        if kept["result"] is None:
+            kept["result"] = _plain(section.compute(settings, _Kept(self, section, kept)))
+            self._write(section, kept)
+        return kept["result"]
+
+    def keep(self, section: Section, kept: dict[str, Any], name: str, compute: Callable[[], Any]) -> Any:
+        if name not in kept["pieces"]:
+            self._say(f"{section.name}: {name}")
+            kept["pieces"][name] = _plain(compute())
+            self._write(section, kept)
+        return kept["pieces"][name]
+
+    def _read(self, section: Section, settings: dict[str, Any]) -> dict[str, Any]:
+        key = _plain({"section": section.name, "settings": settings, "version": __version__})
+        fresh = {"key": key, "pieces": {}, "result": None}
+        try:
+            found = json.loads(self.path(section).read_text("utf-8"))
+        except FileNotFoundError:
+            return fresh
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.path(section)}: cannot be read ({error}); delete it to compute it anew") from error
+        same = isinstance(found, dict) and found.get("key") == key and found.keys() == fresh.keys()
+        return found if same else fresh
+
+    def _write(self, section: Section, kept: dict[str, Any]) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path(section), json.dumps(kept).encode())
+        except OSError as error:
+            raise InputError(f"{self.path(section)}: cannot be written ({error.strerror})") from error
+
+
+class _Kept(Once):
+    def __init__(self, store: Store, section: Section, kept: dict[str, Any]) -> None:
+        self._store, self._section, self._contents = store, section, kept
+
+    def __call__(self, name: str, compute: Callable[[], Any]) -> Any:
+        return self._store.keep(self._section, self._contents, name, compute)
+
+
+def _plain(data: Any) -> Any:
+    """As it will be read back, so that a first run and a resumed one see the same."""
+    return json.loads(json.dumps(data))
