@@ -7,7 +7,7 @@ ARGS ?=
 .PHONY: train test test-slow lint reproduce benchmark tensorboard clean
 
 train: $(VENV)/.installed
-	$(BIN)/python scripts/train.py $(ARGS)
+	$(BIN)/python scripts/train.py $(or $(ARGS),env=cartpole algo=rcac_npg)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest $(ARGS)

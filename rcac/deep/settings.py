@@ -55,9 +55,9 @@ class DeepSettings:
     normalize_advantages: bool = True  # to mean 0 and deviation 1 (gradient, natural)
     max_grad_norm: float = 0.5  # gradients are shortened to this length (gradient)
     kl_radius: float = 0.01  # mean KL(π_old‖π) that one step may use (natural, sqp)
-    damping: float = 1e-2  # added to the Fisher matrix's diagonal (natural, sqp, q_regression)
+    damping: float = 0.05  # added to the Fisher matrix's diagonal (natural, sqp, q_regression)
     cg_iterations: int = 10  # of conjugate gradient (natural, sqp, q_regression)
-    fisher_states: int = 512  # states of a batch that enter the Fisher matrix; 0 all (natural, sqp)
+    fisher_states: int = 1024  # states of a batch that enter the Fisher matrix; 0 all (natural, sqp)
     backtracks: int = 15  # times a refused step is shortened before it is given up (natural, sqp)
 
     # Critics

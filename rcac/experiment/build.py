@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from rcac import registry
 from rcac.envs import register_rcmdp
 from rcac.envs.tabular.render import policy_image
-from rcac.envs.wrappers import CostFunction, Guard
+from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
 from rcac.experiment.policy import space_card
 from rcac.experiment.schema import FAMILIES, Config, Env
@@ -32,6 +32,7 @@ class Built(NamedTuple):
     learner: Learner
     identity: dict[str, Any]  # what a checkpoint must share with the run that takes it up
     close: Callable[[], None]
+    images_every: int  # evaluations or steps between pictures
 
 
 def build(config: Config) -> Built:
@@ -86,13 +87,32 @@ def make_envs(env: Env, copies: int) -> VectorEnv:
         if mode == "vector" and not (own and env.cost is None):
             reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
             raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
-        wrappers: list[Any] = []
-        if env.cost is not None:
-            function = registry.cost_function(env.cost)
-            wrappers.append(lambda single: CostFunction(single, function))
-        if mode != "vector" and env.budgets != []:  # without budgets no cost is needed
-            wrappers.append(Guard)
+        wrappers = _wrappers(env) if mode != "vector" else []
         return gym.make_vec(name, copies, MODES[mode], wrappers=wrappers, **_arguments(env))
+
+
+def _wrappers(env: Env) -> list[Any]:
+    """What a single copy is wrapped in: its cost, if that is a function, and a guard, unless no cost is asked for."""
+    wrappers: list[Any] = []
+    if env.cost is not None:
+        function = registry.cost_function(env.cost)
+        wrappers.append(lambda single: CostFunction(single, function))
+    return [*wrappers, Guard] if env.budgets != [] else wrappers
+
+
+def check_costs(env: Env, single: gym.Env) -> None:
+    """Take a step, to see whether there is a cost for each budget; better now than in the middle of a run."""
+    for wrapper in _wrappers(env):
+        single = wrapper(single)
+    try:
+        single.reset(seed=0)
+        single.action_space.seed(0)
+        *_, info = single.step(single.action_space.sample())
+    except EnvironmentFault as fault:
+        raise InputError(f"env: {fault}") from fault
+    if env.budgets and len(info["costs"]) != len(env.budgets):
+        count = len(info["costs"])
+        raise InputError(f"env.budgets: {env.budgets} given, {count} expected: the environment reports {count} costs")
 
 
 def _arguments(env: Env) -> dict[str, Any]:
@@ -184,7 +204,8 @@ def _tabular(config: Config, settings: Any) -> Built:
 
     learner: Any = solvers[0] if len(solvers) == 1 else MultiStart(solvers)
     identity = _identity(config, single) | {"model": _digest(problem), "uncertainty": config.uncertainty}
-    return Built(present(learner, single, draw), identity, single.close)
+    halfway = learner.total // 2 + 1  # a picture takes longer than many evaluations: one on the way, one in the end
+    return Built(present(learner, single, draw), identity, single.close, halfway)
 
 
 def _deep(config: Config, settings: Any) -> Built:
@@ -192,7 +213,9 @@ def _deep(config: Config, settings: Any) -> Built:
     from rcac.deep.trainer import Trainer
 
     single, problem, steps = open_env(config.env)
-    single.close()
+    with contextlib.closing(single):
+        if problem is None:
+            check_costs(config.env, single)
     if steps is None:
         raise InputError("env.max_episode_steps: not given and not registered, a whole number ≥ 1 expected")
     if problem is not None:
@@ -214,7 +237,8 @@ def _deep(config: Config, settings: Any) -> Built:
     except BaseException:
         close()
         raise
-    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), close)
+    often = max(1, learner.total // 20)
+    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), close, often)
 
 
 BUILDERS: dict[str, Callable[[Config, Any], Built]] = {"tabular": _tabular, "deep": _deep}

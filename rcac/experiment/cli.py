@@ -3,9 +3,11 @@
 0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
 """
 
+import contextlib
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -30,7 +32,8 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         if "--version" in argv:
             print(f"rcac {__version__}")
             return 0
-        return command(argv)
+        with _warned_once():
+            return command(argv)
     except InputError as error:
         return _failed(str(error), 2)
     except Infeasible as error:
@@ -39,6 +42,21 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         return _failed(str(error), 1)
     except KeyboardInterrupt:
         return _failed("stopped at once", 130)
+
+
+@contextlib.contextmanager
+def _warned_once() -> Iterator[None]:
+    """A warning is a line, and comes once, however often what it warns of happens."""
+    seen: set[type[Warning]] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if category not in seen:
+            seen.add(category)
+            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _failed(line: str, code: int) -> int:

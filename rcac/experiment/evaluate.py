@@ -29,7 +29,7 @@ from rcac.experiment.runfolder import RunFolder
 from rcac.experiment.schema import Config
 from rcac.problem import RCMDP
 
-FRAMES = 500  # at most, of a recording
+SECONDS = 20  # at most, of a recording
 
 
 @dataclass
@@ -153,15 +153,14 @@ def record(settings: Settings, config: Config, folder: RunFolder) -> None:
         if hasattr(env.unwrapped, "policy") and hasattr(env.unwrapped, "rcmdp"):
             env.unwrapped.policy = policy.probabilities(np.arange(env.unwrapped.rcmdp.num_states))  # drawn as arrows
         observation, _ = env.reset(seed=settings.seed)
-        frames, ended = [_frame(env)], False
-        while not ended and len(frames) < FRAMES:
+        frames, ended, rate = [_frame(env)], False, env.metadata.get("render_fps", 30)
+        while not ended and len(frames) < SECONDS * rate:
             observation, _, terminated, truncated, _ = env.step(policy(observation))
             frames.append(_frame(env))
             ended = terminated or truncated
-        milliseconds = 1000 / env.metadata.get("render_fps", 30)
     finally:
         env.close()
-    content = imageio.imwrite("<bytes>", np.stack(frames), extension=".gif", duration=milliseconds, loop=0)
+    content = imageio.imwrite("<bytes>", np.stack(frames), extension=".gif", duration=1000 / rate, loop=0)
     folder.write_bytes("episode.gif", content)
 
 

@@ -72,6 +72,7 @@ def _run(config: Config, built: Built, folder: RunFolder, *, resume: bool) -> Tr
                     progress=False,  # shown by `Watched`, and the result by the command
                     hyperparameters=config.plain(),
                     resume=resume,
+                    images_every=built.images_every,
                     console=console,
                 )
         except InputError as error:

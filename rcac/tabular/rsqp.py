@@ -29,6 +29,7 @@ SHARE = 0.05  # of the promised decrease that must come true
 GROW, SHRINK = 4.0, 0.25
 LARGEST = 1e12  # α, relative to the first
 PATIENCE = 25  # evaluations without progress before the search stops
+TIGHTENINGS = 5  # times that a search just outside a budget may aim further inside
 
 
 @dataclass
@@ -45,6 +46,7 @@ class SequentialPolicy:
     residual: float = np.inf  # stationarity measure, relative
     idle: int = 0  # evaluations since the last progress
     promised: float = 0.0
+    tightened: int = 0
     reason: str | None = None
 
     def __post_init__(self) -> None:
@@ -85,7 +87,11 @@ class SequentialPolicy:
             self.trust = min(self.trust * GROW, self.first * LARGEST)
         progress = kept and gained > self.stationarity * max(1.0, abs(float(after.returns[0])))
         self.idle = 0 if progress else self.idle + 1
-        if self.idle >= PATIENCE and self.reason is None:
+        outside = np.maximum((after if kept else before).returns[1:] - self.budgets, 0)
+        if self.idle >= PATIENCE and outside.any() and self.tightened < TIGHTENINGS:
+            # the curvature of the worst case keeps the steps just outside: aim further inside
+            self.aim, self.tightened, self.idle = self.aim - 2 * outside, self.tightened + 1, 0
+        elif self.idle >= PATIENCE and self.reason is None:
             self.reason = "stalled (a kink of the worst case, or the precision of the evaluation)"
         return kept
 
@@ -102,11 +108,12 @@ class SequentialPolicy:
             "trust": self.trust, "first": self.first, "penalties": self.penalties.tolist(),
             "multipliers": self.multipliers.tolist(), "residual": self.residual, "idle": self.idle,
             "promised": self.promised, "reason": self.reason,
+            "tightened": self.tightened, "aim": self.aim.tolist(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            setattr(self, name, np.array(value) if name in ("penalties", "multipliers") else value)
+            setattr(self, name, np.array(value) if isinstance(value, list) else value)
 
     def _begin(self, directions: np.ndarray) -> None:
         self.trust = self.first = 1.0 / max(float(np.abs(directions[0]).max()), 1e-300)

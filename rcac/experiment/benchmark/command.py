@@ -19,7 +19,9 @@ SECTIONS = ("evaluation", "solvers", "training", "scale")
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmark.py", description=__doc__)
     parser.add_argument("section", choices=[*SECTIONS, "all"], help="what to measure")
-    parser.add_argument("--save", type=Path, default=Path("runs/benchmark.json"), help="where the figures go (default: %(default)s)")
+    parser.add_argument(
+        "--save", type=Path, default=Path("runs/benchmark.json"), help="where the figures go (default: %(default)s)"
+    )
     parser.add_argument("--against", type=Path, help="an earlier JSON to compare with")
     options = parser.parse_args(argv)
     earlier = _read(options.against) if options.against else {}
@@ -46,7 +48,13 @@ def _read(path: Path) -> dict[str, dict[str, float]]:
 
 def table(found: dict[str, list[Row]], earlier: dict[str, dict[str, float]]) -> Table:
     out = Table(title="benchmark", title_justify="left")
-    for column, side in (("measurement", "left"), ("value", "right"), ("ratio", "right"), ("to", "left"), ("earlier", "right")):
+    for column, side in (
+        ("measurement", "left"),
+        ("value", "right"),
+        ("ratio", "right"),
+        ("to", "left"),
+        ("earlier", "right"),
+    ):
         out.add_column(column, justify=side)  # type: ignore[arg-type]
     for section, rows in found.items():
         out.add_section()

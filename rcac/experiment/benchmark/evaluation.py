@@ -34,14 +34,24 @@ def measure() -> list[Row]:
     assert np.abs(row_wise_iteration(small, policy, 20.0) - exact).max() < 1e-7
     ours = seconds(lambda: evaluate(small, policy, penalty, tolerance=1e-10), 51)
     theirs = seconds(lambda: row_wise_iteration(small, policy, 20.0), 3)
-    rows.append(Row("KL penalty, 15×20, γ .99, error 1e-8", ours * 1e3, "ms", theirs / ours, "row-wise log-sum-exp iteration"))
+    rows.append(
+        Row("KL penalty, 15×20, γ .99, error 1e-8", ours * 1e3, "ms", theirs / ours, "row-wise log-sum-exp iteration")
+    )
 
     medium = problems.dense(500, 10, 0.99)
     policy = problems.random_policy(medium)
     matrix, right = np.eye(500) - 0.99 * np.einsum("sa,sat->st", policy, medium.kernel), np.ones(500)
     ball, solve = interleaved(lambda: evaluate(medium, policy, KLBall(0.01)), lambda: np.linalg.solve(matrix, right))
     rounds = evaluate(medium, policy, KLBall(0.01)).rounds
-    rows.append(Row(f"KL ball, 500×10 dense, 2 costs, {rounds} rounds", ball * 1e3, "ms", ball / solve, "times one linear solve (500)"))
+    rows.append(
+        Row(
+            f"KL ball, 500×10 dense, 2 costs, {rounds} rounds",
+            ball * 1e3,
+            "ms",
+            ball / solve,
+            "times one linear solve (500)",
+        )
+    )
 
     first = evaluate(medium, policy, KLBall(0.01))
     moved = policy * np.exp(0.01 * np.random.default_rng(2).normal(size=policy.shape))
@@ -53,11 +63,23 @@ def measure() -> list[Row]:
     control = problems.dense(500, 10, 0.95)
     radius = TotalVariation(0.1)
     fast = seconds(lambda: robust_value_iteration(control, 0, radius, tolerance=1e-6))
-    rows.append(Row("robust value iteration, 500×10, TV .1, γ .95, 1e-6", fast * 1e3, "ms", _plain(control, radius) / fast, "plain iteration, same sweeps"))
+    rows.append(
+        Row(
+            "robust value iteration, 500×10, TV .1, γ .95, 1e-6",
+            fast * 1e3,
+            "ms",
+            _plain(control, radius) / fast,
+            "plain iteration, same sweeps",
+        )
+    )
 
     large = problems.sparse(10_000, 10, 10, 0.99)
     uniform = np.full((10_000, 10), 0.1)
-    for name, uncertainty in (("KL penalty", KLPenalty(20.0)), ("KL ball .01", KLBall(0.01)), ("TV .05", TotalVariation(0.05))):
+    for name, uncertainty in (
+        ("KL penalty", KLPenalty(20.0)),
+        ("KL ball .01", KLBall(0.01)),
+        ("TV .05", TotalVariation(0.05)),
+    ):
         took = seconds(lambda u=uncertainty: evaluate(large, uniform, u), 1)
         rows.append(Row(f"{name}, 10 000×10 sparse, 10 successors", took, "s"))
     rows.append(Row("  peak memory so far", peak_memory(), "GB"))

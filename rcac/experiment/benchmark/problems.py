@@ -17,9 +17,7 @@ def sparse(states: int, actions: int, successors: int, discount: float, seed: in
     rng = np.random.default_rng(seed)
     indices = rng.integers(states, size=states * actions * successors)
     data = rng.dirichlet(np.ones(successors), size=states * actions).ravel()
-    kernel = sp.csr_array(
-        (data, indices, np.arange(0, len(data) + 1, successors)), shape=(states * actions, states)
-    )
+    kernel = sp.csr_array((data, indices, np.arange(0, len(data) + 1, successors)), shape=(states * actions, states))
     return RCMDP(kernel, rng.random((2, states, actions)), [0.0], np.full(states, 1 / states), discount)
 
 

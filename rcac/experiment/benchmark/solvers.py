@@ -60,7 +60,9 @@ def measure() -> list[Row]:
         model, uncertainty = problem(name), KLBall(0.01)
         traces = {method: timed(model, uncertainty, method) for method in METHODS}
         best = min(trace[-1][1] for trace in traces.values())
-        reached = {m: next((t for t, v in trace if v <= best + 0.01 * abs(best)), np.inf) for m, trace in traces.items()}
+        reached = {
+            m: next((t for t, v in trace if v <= best + 0.01 * abs(best)), np.inf) for m, trace in traces.items()
+        }
         for method, took in reached.items():
             short = f" (ends {100 * (traces[method][-1][1] - best) / abs(best):.1f} % short)" if took == np.inf else ""
             ratio = took / reached["rsqp"] if took < np.inf else None

@@ -83,11 +83,14 @@ def _reproduce(request: Request) -> int:
     from rcac.experiment.reproduction.sections import SECTIONS
     from rcac.experiment.reproduction.store import Store
 
-    store = Store(request.runs / "reproduction" / request.setting, lambda line: print(line, file=sys.stderr, flush=True))
-    for name in request.names:
-        began = time.perf_counter()
-        store.compute(SECTIONS[name], SECTIONS[name].settings[request.setting])
-        print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
-        path = report.write(store, list(SECTIONS.values()), request.setting)
-    print(shown_path(path.resolve()))
+    store = Store(
+        request.runs / "reproduction" / request.setting, lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    try:
+        for name in request.names:
+            began = time.perf_counter()
+            store.compute(SECTIONS[name], SECTIONS[name].settings[request.setting])
+            print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    finally:  # whatever stopped it, the report tells what there is
+        print(shown_path(report.write(store, list(SECTIONS.values()), request.setting).resolve()))
     return 0

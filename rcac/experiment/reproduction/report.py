@@ -22,7 +22,9 @@ def write(store: Store, sections: list[Section], setting: str) -> Path:
     for section in sections:
         result = store.result(section, section.settings[setting])
         if result is None:
-            command = f"python scripts/reproduce.py {section.name}" if setting == "full" else f"… {setting} {section.name}"
+            command = (
+                f"python scripts/reproduce.py {section.name}" if setting == "full" else f"… {setting} {section.name}"
+            )
             chapters.append(f"## {section.title}\n\nNot computed yet: `{command}`.\n")
             continue
         found = section.claims(result)
@@ -43,9 +45,7 @@ def _chapter(section: Section, result: Result, found: list[Claim], folder: Path)
         style.save(shown, folder, name)
         pictures.append(f"![{section.title}]({name}.png)\n")
     judged = [f"- *{claim.verdict}*: {claim.claim}. {_sentence(claim.evidence)}" for claim in found]
-    return "\n".join(
-        [f"## {section.title}\n", section.about, "", *judged, "", *pictures, section.tables(result), ""]
-    )
+    return "\n".join([f"## {section.title}\n", section.about, "", *judged, "", *pictures, section.tables(result), ""])
 
 
 def _sentence(words: str) -> str:

@@ -110,10 +110,14 @@ def _cloud(axes: Axes, radius: dict[str, Any]) -> None:
     axes.annotate(f"budget {budget:g}", (budget, 0.015), (3, 0), rotation=90, va="bottom", **words)
     style.level(axes, radius["nominal"], f"nominal linear program {radius['nominal']:.1f}", style.BOUND)
     if radius["objective_alone"] < 1.15 * top:
-        style.level(axes, radius["objective_alone"], f"robust, without budget {radius['objective_alone']:.1f}", style.BOUND)
+        style.level(
+            axes, radius["objective_alone"], f"robust, without budget {radius['objective_alone']:.1f}", style.BOUND
+        )
     ours = best[METHODS[-1]]
     name = f"RSQP {ours['objective']:.1f}"
-    at: Any = dict(textcoords="offset points", ha="right", va="bottom", fontsize=8, color=style.look(METHODS[-1]).colour)
+    at: Any = dict(
+        textcoords="offset points", ha="right", va="bottom", fontsize=8, color=style.look(METHODS[-1]).colour
+    )
     axes.annotate(name, (ours["constraint"], ours["objective"]), (-6, 4), **at)
     axes.tick_params(colors=INK)
 

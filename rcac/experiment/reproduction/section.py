@@ -1,6 +1,7 @@
 """What a section of the reproduction is, and the words of its verdicts."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
@@ -12,6 +13,9 @@ Result = dict[str, Any]  # plain data, as JSON has it
 
 class Once:
     """Computes a piece that is not there yet: `once("name", function)`. This one keeps nothing; see `store`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder  # for files that a section leaves, its trainings
 
     def __call__(self, name: str, compute: Callable[[], Any]) -> Any:
         return compute()

@@ -37,7 +37,9 @@ def compute(settings: dict[str, Any], once: Once) -> Result:
                     return [attempt(m, name, u, iterations=work, step_size=a) for a in STEP_SIZES]
 
                 tried = once(f"{kind}, {world}, {method}", runs)
-                cells.append({"set": kind, "world": world, "method": method, "runs": tried, "reference": reference} | bound)
+                cells.append(
+                    {"set": kind, "world": world, "method": method, "runs": tried, "reference": reference} | bound
+                )
     return {"cells": cells, "iterations": settings["iterations"]}
 
 

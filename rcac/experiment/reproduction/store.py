@@ -65,6 +65,7 @@ class Store:
 
 class _Kept(Once):
     def __init__(self, store: Store, section: Section, kept: dict[str, Any]) -> None:
+        super().__init__(store.folder)
         self._store, self._section, self._contents = store, section, kept
 
     def __call__(self, name: str, compute: Callable[[], Any]) -> Any:

@@ -52,7 +52,7 @@ def uncertainty(name: str, world: str) -> Uncertainty:
     return {"kl_penalty": penalty(world), "kl_ball": KLBall(0.01)}[name]
 
 
-def shown_bounds(model: RCMDP, uncertain: Uncertainty) -> dict[str, float]:
+def shown_bounds(model: RCMDP, uncertain: Uncertainty) -> dict[str, Any]:
     """What no policy can beat, in people's signs."""
     proven: Bounds = bounds(model, uncertain)
     sign, other = signs(model)
@@ -62,6 +62,7 @@ def shown_bounds(model: RCMDP, uncertain: Uncertainty) -> dict[str, float]:
         "nominal": sign * nominal,
         "best": sign * proven.best,
         "budget": other * float(model.budgets[0]),
+        "floor": other < 0,  # the constraint is a utility, to stay above
         "constraint_alone": other * float(proven.constraints[0]),
     }
 

@@ -1,0 +1,203 @@
+"""Noisy CartPole: six actor-critics, trained and tested at δ = .04, and tested at other strengths of noise."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rcac.experiment import style
+from rcac.experiment.reproduction.deep import (
+    ALGORITHMS,
+    BUDGET,
+    ROBUST,
+    Job,
+    draw_sweep,
+    draw_training,
+    means,
+    over_seeds,
+    study,
+    sweep,
+    told,
+)
+from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict
+from rcac.experiment.statistics import interval
+
+TRAINED = 0.04  # δ
+GOOD = 490.0  # mean return
+PRINTED = {  # return, cost, seconds
+    "cac": (495.23, 294.62, 6815.89),
+    "rcac": (494.81, 177.84, 5975.65),
+    "rcac_npg": (495.0, 197.99, 7175.31),
+    "robust_crpo_deep": (488.07, 213.47, 4275.67),
+    "epirc_pgs_deep": (114.8, 53.79, 24029.01),
+}
+
+
+def compute(settings: dict[str, Any], once: Once) -> Result:
+    tests = sweep("noise", "noise_high", settings["noise"])
+    methods = {
+        algo: [study(Job("cartpole", algo, seed), tests, settings, once) for seed in range(settings["seeds"])]
+        for algo in settings["algorithms"]
+    }
+    return {"methods": methods, "steps": settings["steps"], "episodes": settings["episodes"]}
+
+
+def _good(run: dict[str, Any]) -> bool:
+    value, cost = means(run, "noise", TRAINED)
+    return value >= GOOD and cost <= BUDGET
+
+
+def tables(result: Result) -> str:
+    rows = []
+    for algo, runs in result["methods"].items():
+        value, cost = over_seeds(runs, "noise", TRAINED)
+        by_seed = np.array([means(run, "noise", TRAINED) for run in runs])
+        seconds = interval([[run["seconds"] for run in runs]]).estimate
+        printed = PRINTED.get(algo)
+        rows.append(
+            [
+                style.look(algo).name,
+                told(value),
+                told(cost),
+                f"{by_seed[:, 0].min():.1f}",
+                f"{by_seed[:, 1].max():.1f}",
+                f"{sum(_good(run) for run in runs)} of {len(runs)}",
+                f"{seconds:.0f}",
+                "–" if printed is None else f"{printed[0]:g}, {printed[1]:g}, {printed[2]:,.0f} s",
+            ]
+        )
+    header = ["method", "return", "cost (≤ 200)", "worst seed's return", "worst seed's cost"]
+    header += [f"seeds with ≥ {GOOD:g} and ≤ {BUDGET:g}", "seconds", "the paper's return, cost, time"]
+    some = next(iter(result["methods"].values()))
+    return (
+        f"{len(some)} seeds × {result['steps']:,} environment steps; {result['episodes']} test episodes each at δ .04. "
+        "Interquartile means over seeds with 95 % bootstrap intervals.\n\n" + markdown(header, rows)
+    )
+
+
+def figures(result: Result) -> dict[str, Figure]:
+    methods = result["methods"]
+    return {"cartpole_training": _training(methods), "cartpole_test": _test(methods), "cartpole_noise": _noise(methods)}
+
+
+def _training(methods: dict[str, Any]) -> Figure:
+    shown = style.figure(7.4, 3.1)
+    left, right = shown.subplots(1, 2)
+    style.panel(left, "training, δ .04", "environment steps", "return of recent episodes")
+    style.panel(right, "", "environment steps", "cost of recent episodes, Σ|x| (m)")
+    for algo, runs in methods.items():
+        draw_training((left, right), runs, algo)
+    style.level(right, BUDGET, f"budget {BUDGET:g}")
+    for axes in (left, right):
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:,.0f}k")
+        axes.set_ylim(bottom=0)
+    style.legend(shown, list(methods), rows=2)
+    return shown
+
+
+def _test(methods: dict[str, Any]) -> Figure:
+    shown = style.figure(7.4, 3.1)
+    left, right = shown.subplots(1, 2, sharex=True)
+    style.panel(left, "test, δ .04, all seeds", "share of test episodes", "return of an episode (sorted)")
+    style.panel(right, "", "share of test episodes", "cost of an episode, Σ|x| (m), sorted")
+    for algo, runs in methods.items():
+        for axes, name in ((left, "returns"), (right, "costs")):
+            values = [t[name] for run in runs for t in run["tests"] if (t["kind"], t["strength"]) == ("noise", TRAINED)]
+            pooled = np.sort(np.concatenate(values))
+            axes.plot(
+                100 * (np.arange(len(pooled)) + 0.5) / len(pooled), pooled, **style.look(algo).line(linewidth=1.3)
+            )
+    style.level(right, BUDGET, f"budget {BUDGET:g} (on the mean)")
+    for axes in (left, right):
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:.0f} %")
+        axes.set_xlim(0, 100)
+        axes.set_ylim(bottom=0)
+    style.legend(shown, list(methods), rows=2)
+    return shown
+
+
+def _noise(methods: dict[str, Any]) -> Figure:
+    shown = style.figure(7.4, 3.1)
+    left, right = shown.subplots(1, 2, sharex=True)
+    style.panel(left, "trained at δ .04, tested at others", "noise δ on the observation", "mean return")
+    style.panel(right, "", "noise δ on the observation", "mean cost, Σ|x| (m)")
+    for algo, runs in methods.items():
+        draw_sweep((left, right), runs, algo, "noise")
+    style.level(right, BUDGET, f"budget {BUDGET:g}")
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+    style.legend(shown, list(methods), markers=True, rows=2)
+    return shown
+
+
+def claims(result: Result) -> list[Claim]:
+    methods = result["methods"]
+    good = {algo: [_good(run) for run in methods[algo]] for algo in ROBUST if algo in methods}
+    costs = {algo: [means(run, "noise", TRAINED)[1] for run in runs] for algo, runs in methods.items()}
+    values = {algo: over_seeds(runs, "noise", TRAINED) for algo, runs in methods.items()}
+    seconds = {algo: interval([[run["seconds"] for run in runs]]).estimate for algo, runs in methods.items()}
+    found = []
+
+    def seeds(algo: str) -> str:
+        kept = sum(cost <= BUDGET for cost in costs[algo])
+        return f"{style.look(algo).name} {values[algo][0].estimate:.1f} at cost {values[algo][1].estimate:.1f}, within it on {kept} of {len(costs[algo])} seeds"
+
+    if good:
+        every = [ok for oks in good.values() for ok in oks]
+        found.append(
+            Claim(
+                f"The robust actor-critics return at least {GOOD:g} within the budget, on every seed",
+                verdict(all(every), any(every)),
+                "; ".join(seeds(algo) for algo in good),
+            )
+        )
+    for algo, words in (
+        ("cac", "CAC, which is not robust, breaks the budget in the test"),
+        ("robust_crpo_deep", "Robust CRPO breaks the budget slightly in the test"),
+    ):
+        if algo in methods:
+            broken = [cost > BUDGET for cost in costs[algo]]
+            found.append(Claim(words, verdict(all(broken), any(broken)), seeds(algo)))
+    if "epirc_pgs_deep" in methods and "rcac_npg" in methods:
+        low = values["epirc_pgs_deep"][0].estimate < 0.5 * values["rcac_npg"][0].estimate
+        times = seconds["epirc_pgs_deep"] / seconds["rcac_npg"]
+        found.append(
+            Claim(
+                "EPIRC-PGS does not converge, and takes about 4 times as long",
+                verdict(low and times >= 3, low or times >= 3),
+                f"{seeds('epirc_pgs_deep')}; {times:.1f} times RCAC-NPG's time for as many steps",
+            )
+        )
+    return found
+
+
+NOISE = [0.0, 0.02, 0.04, 0.06, 0.08, 0.1]
+
+SECTION = Section(
+    "cartpole",
+    "Noisy CartPole",
+    "Noise on the observation, uniform in [0, δ], δ .04 in training and test. The cost of an episode is the sum of |x| over "
+    "at most 500 steps, the budget 200. Policies act as trained, drawing their actions. Seconds are of training, one thread.",
+    {
+        "quick": {
+            "algorithms": ALGORITHMS,
+            "seeds": 1,
+            "steps": 30_000,
+            "episodes": 20,
+            "noise": [0.0, 0.04, 0.1],
+            "changes": [],
+        },
+        "full": {
+            "algorithms": ALGORITHMS,
+            "seeds": 5,
+            "steps": 1_000_000,
+            "episodes": 100,
+            "noise": NOISE,
+            "changes": [],
+        },
+    },
+    compute,
+    tables,
+    figures,
+    claims,
+)

@@ -1,0 +1,174 @@
+"""Learning curves on the four problems, and what λ does to RNPG on river-swim."""
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rcac.experiment import style
+from rcac.experiment.plots import INK
+from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
+from rcac.experiment.reproduction.tabular import METHODS, WORLDS, penalty, problem, shown_bounds, trace
+
+LAMBDAS = [10.0, 15.0, 30.0, 50.0, 100.0, 500.0]
+POINTS = 150  # of a curve
+SHADES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8c000"]  # viridis, darkest first
+
+
+def compute(settings: dict[str, Any], once: Once) -> Result:
+    work, worlds = settings["iterations"], []
+    for world in settings["worlds"]:
+        model, uncertain = problem(world), penalty(world)
+
+        def runs(m: Any = model, u: Any = uncertain) -> list[dict[str, Any]]:
+            return [trace(m, method, u, POINTS, iterations=work) for method in METHODS]
+
+        limits = once(f"{world}, bounds", lambda m=model, u=uncertain: shown_bounds(m, u))
+        worlds.append({"world": world, "runs": once(world, runs), **limits})
+    river, price = problem("river_swim"), penalty("river_swim")
+    lambdas = [
+        {"lam": lam} | once(f"λ {lam:g}", lambda x=lam: trace(river, "rnpg", price, POINTS, iterations=work, lam=x))
+        for lam in LAMBDAS
+    ]
+    return {"worlds": worlds, "lambdas": lambdas, "limits": shown_bounds(river, price), "iterations": work}
+
+
+def tables(result: Result) -> str:
+    budget = result["limits"]["budget"]
+    rows = [
+        [
+            f"{run['lam']:g}",
+            f"{run['answer'][0]:.2f}",
+            f"{run['answer'][1]:.2f}",
+            yes(run["feasible"]),
+            f"{_steady(run, budget):.2f}",
+        ]
+        for run in result["lambdas"]
+    ]
+    answers = [
+        [WORLDS[w["world"]], style.look(run["method"]).name, f"{run['answer'][0]:.2f}", f"{run['answer'][1]:.2f}"]
+        + [yes(run["feasible"]), f"{run['evaluations']:,}"]
+        for w in result["worlds"]
+        for run in w["runs"]
+    ]
+    header = ["problem", "method", "reward", "constraint", "feasible", "evaluations"]
+    return (
+        "What each method hands out at its default settings.\n\n"
+        + markdown(header, answers, left=2)
+        + "\n\nRNPG on river-swim: the policy handed out, and the mean distance of the last tenth of the curve from "
+        "the budget.\n\n" + markdown(["λ", "reward", f"cost (≤ {budget:g})", "feasible", "late distance"], rows, left=1)
+    )
+
+
+def _steady(run: dict[str, Any], budget: float) -> float:
+    last = run["evaluation"][-1]
+    late = [c for c, t in zip(run["constraint"], run["evaluation"], strict=True) if t > 0.9 * last]
+    return sum(abs(c - budget) for c in late) / len(late)
+
+
+def figures(result: Result) -> dict[str, Figure]:
+    return {"curves": _worlds(result), "lambda": _lambdas(result)}
+
+
+def _worlds(result: Result) -> Figure:
+    count = len(result["worlds"])
+    shown = style.figure(2.4 * count + 0.4, 4.5)
+    every = shown.subplots(2, count, sharex=True, squeeze=False)
+    for column, world in enumerate(result["worlds"]):
+        floor = world["floor"]
+        top, bottom = every[0, column], every[1, column]
+        style.panel(top, WORLDS[world["world"]], "", "worst-case reward" if column == 0 else "")
+        style.panel(bottom, "", "robust evaluations", "worst-case cost" if column == 0 else "")
+        if floor:
+            bottom.set_ylabel("worst-case utility", fontsize=8.5, color=INK)
+        for run in world["runs"]:
+            own = style.look(run["method"])
+            for axes, name in ((top, "objective"), (bottom, "constraint")):
+                axes.plot(run["evaluation"], run[name], **own.line(linewidth=1.2))
+                if run["evaluations"] < result["iterations"]:
+                    end = dict(marker=own.marker, color=own.colour, markersize=5, zorder=5)
+                    axes.plot(run["evaluation"][-1], run[name][-1], **end)
+        style.level(top, world["best"], f"bound {world['best']:.1f}", style.BOUND)
+        style.level(bottom, world["budget"], f"{'floor' if floor else 'budget'} {world['budget']:g}", below=floor)
+        top.margins(y=0.12)
+        bottom.margins(y=0.12)
+        _time_axis(bottom, result["iterations"])
+    style.legend(shown, METHODS)
+    return shown
+
+
+def _lambdas(result: Result) -> Figure:
+    shown = style.figure(7.2, 3.0)
+    left, right = shown.subplots(1, 2, sharex=True)
+    style.panel(left, "RNPG on river-swim", "robust evaluations", "worst-case reward")
+    style.panel(right, "", "robust evaluations", "worst-case cost")
+    for run, shade in zip(result["lambdas"], SHADES, strict=True):
+        for axes, name in ((left, "objective"), (right, "constraint")):
+            axes.plot(run["evaluation"], run[name], color=shade, linewidth=1.3, label=f"λ = {run['lam']:g}")
+    style.level(left, result["limits"]["best"], f"bound {result['limits']['best']:.1f}", style.BOUND)
+    style.level(right, result["limits"]["budget"], f"budget {result['limits']['budget']:g}")
+    left.margins(y=0.12)
+    right.margins(y=0.12)
+    _time_axis(left, result["iterations"])
+    handles, labels = left.get_legend_handles_labels()
+    place: Any = dict(loc="outside right center", frameon=False, fontsize=8.5, labelcolor=INK)
+    shown.legend(handles[::-1], labels[::-1], **place)
+    return shown
+
+
+def _time_axis(axes: Axes, iterations: int) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(1, 1.05 * iterations)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
+def claims(result: Result) -> list[Claim]:
+    runs = result["lambdas"]
+    rewards, costs = [run["answer"][0] for run in runs], [run["answer"][1] for run in runs]
+    feasible = [run["feasible"] for run in runs]
+    rising = rewards[-1] > rewards[0]
+    slack = [w for w in result["worlds"] if all(_slack(run["constraint"], w) for run in w["runs"])]
+    names = ", ".join(WORLDS[w["world"]] for w in slack) or "none"
+    fifty = [next(r for r in w["runs"] if r["method"] == "rnpg")["feasible"] for w in result["worlds"]]
+    return [
+        Claim(
+            "A larger λ lowers both the value and the cost of RNPG's policy",
+            verdict(
+                rewards[-1] < rewards[0] and costs[-1] < costs[0], rewards[-1] < rewards[0] or costs[-1] < costs[0]
+            ),
+            f"reward {rewards[0]:.2f} at λ = {LAMBDAS[0]:g} and {rewards[-1]:.2f} at {LAMBDAS[-1]:g}, cost {costs[0]:.2f} and "
+            f"{costs[-1]:.2f}; with rewards as negative costs a larger λ is {'less' if rising else 'more'} cautious",
+        ),
+        Claim(
+            "λ = 50 gives RNPG a feasible policy on every problem, without tuning",
+            verdict(all(fifty), any(fifty)),
+            f"feasible on {sum(fifty)} of {len(fifty)}; on river-swim with {sum(feasible)} of {len(feasible)} values of λ",
+        ),
+        Claim(
+            "The constraint matters on every problem",
+            verdict(not slack, len(slack) < len(result["worlds"])),
+            f"no method ever comes near it, at γ .99 and under the KL penalty, on: {names}",
+        ),
+    ]
+
+
+def _slack(constraint: list[float], world: dict[str, Any]) -> bool:
+    """The whole curve keeps a quarter of the budget in hand."""
+    share = [value / world["budget"] for value in constraint]
+    return min(share) > 1.25 if world["floor"] else max(share) < 0.75
+
+
+SECTION = Section(
+    "curves",
+    "Learning curves and the effect of λ",
+    "Every evaluated policy, γ .99, the paper's KL penalty, default settings, from the uniform policy. RSQP's curve ends "
+    "where it stops (diamond). The horizontal axis is logarithmic.",
+    {
+        "quick": {"worlds": ["river_swim", "frozen_lake"], "iterations": 150},
+        "full": {"worlds": list(WORLDS), "iterations": 1000},
+    },
+    compute,
+    tables,
+    figures,
+    claims,
+)

@@ -1,0 +1,157 @@
+"""What the CartPole sections share: train, test under perturbations, and summarise over seeds.
+
+A training and all its tests are one piece of plain data. Returns and costs are plain sums over whole episodes, means
+over the test episodes of a seed; over seeds they are interquartile means with bootstrap intervals.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from rcac.experiment import config as configuration
+from rcac.experiment import style
+from rcac.experiment import train as training
+from rcac.experiment.build import make_envs
+from rcac.experiment.evaluate import play
+from rcac.experiment.metrics import read_metrics
+from rcac.experiment.policy import load_policy
+from rcac.experiment.reproduction.section import Once
+from rcac.experiment.runner import TrainingStopped
+from rcac.experiment.statistics import Interval, interquartile_mean, interval
+
+ALGORITHMS = ["cac", "rcac", "rcac_npg", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"]
+ROBUST = ["rcac", "rcac_npg", "rcac_sqp"]  # those that are to hold their budget
+BUDGET = 200.0
+POINTS = 100  # of a training curve
+COPIES = 50  # of the environment in tests
+TEST_SEED = 10_000  # far from the trainings'
+
+
+class Job(NamedTuple):
+    env: str
+    algo: str
+    seed: int
+    changes: tuple[str, ...] = ()  # of the configuration: key=value
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.env, self.algo, f"seed {self.seed}", *self.changes])
+
+
+class Test(NamedTuple):
+    """One perturbation of the environment, by its arguments; the others are as in training."""
+
+    kind: str
+    strength: float
+    kwargs: dict[str, float]
+
+
+def sweep(kind: str, argument: str, strengths: Sequence[float]) -> list[Test]:
+    return [Test(kind, strength, {argument: strength}) for strength in strengths]
+
+
+def study(job: Job, tests: Sequence[Test], settings: Mapping[str, Any], once: Once) -> dict[str, Any]:
+    """Train and test, or what is kept of it."""
+
+    def compute() -> dict[str, Any]:
+        folder, seconds, summary = _train(job, settings, once.folder / "runs")
+        tested = [
+            {"kind": test.kind, "strength": test.strength, **_test(job, folder, test, settings["episodes"])}
+            for test in tests
+        ]
+        about = {"env": job.env, "algo": job.algo, "seed": job.seed, "changes": list(job.changes)}
+        return {**about, "seconds": seconds, "summary": summary, "curve": _curve(folder), "tests": tested}
+
+    return once(job.label, compute)
+
+
+def _train(job: Job, settings: Mapping[str, Any], runs: Path) -> tuple[Path, float, dict[str, Any]]:
+    changes = [*job.changes, *settings["changes"], f"algo.total_steps={settings['steps']}"]
+    overrides = [f"env={job.env}", f"algo={job.algo}", f"seed={job.seed}", f"runs={runs}", "progress=false", *changes]
+    done = training.train(configuration.compose(overrides))
+    if done.outcome.exit_code:
+        raise TrainingStopped(f"{job.label}: stopped by {done.outcome.reason}; start again to repeat this training")
+    kept = {key: done.summary.get(key) for key in ("steps", "episodes", "best_at", "return", "costs", "feasible")}
+    return done.folder, float(done.summary["run"]["wall_time"]), kept
+
+
+def _test(job: Job, folder: Path, test: Test, episodes: int) -> dict[str, Any]:
+    """(episodes,) returns and costs of the trained policy, sorted by cost."""
+    overrides = [
+        f"env={job.env}",
+        f"algo={job.algo}",
+        *(f"env.kwargs.{key}={value}" for key, value in test.kwargs.items()),
+    ]
+    envs = make_envs(configuration.compose(overrides).env, min(COPIES, episodes))
+    try:
+        sums = play(envs, load_policy(folder, seed=job.seed), episodes, TEST_SEED + job.seed, 1.0, 1)
+    finally:
+        envs.close()
+    order = np.argsort(sums[:, 1])
+    return {"returns": (-sums[order, 0]).round(4).tolist(), "costs": sums[order, 1].round(4).tolist()}
+
+
+def _curve(folder: Path) -> dict[str, list[float]]:
+    """Return and cost of recent episodes over the training, thinned."""
+    metrics = read_metrics(folder / "metrics.csv")
+    there = np.isfinite(metrics["return/episode"]) & np.isfinite(metrics["cost/1/episode"])
+    rows = np.flatnonzero(there)
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, POINTS).round().astype(int))] if len(rows) else rows
+    names = {"steps": "position", "return": "return/episode", "cost": "cost/1/episode"}
+    return {key: metrics[name][rows].astype(float).tolist() for key, name in names.items()}
+
+
+# Summaries
+
+
+def means(run: dict[str, Any], kind: str, strength: float) -> tuple[float, float]:
+    """Mean return and cost of a seed's test episodes."""
+    [test] = [t for t in run["tests"] if t["kind"] == kind and t["strength"] == strength]
+    return float(np.mean(test["returns"])), float(np.mean(test["costs"]))
+
+
+def over_seeds(runs: Sequence[dict[str, Any]], kind: str, strength: float) -> tuple[Interval, Interval]:
+    """Return and cost, interquartile means over seeds."""
+    values = np.array([means(run, kind, strength) for run in runs])
+    return interval([values[:, 0]]), interval([values[:, 1]])
+
+
+def strengths(runs: Sequence[dict[str, Any]], kind: str) -> list[float]:
+    return [test["strength"] for test in runs[0]["tests"] if test["kind"] == kind]
+
+
+def told(found: Interval, digits: int = 1) -> str:
+    if np.isnan(found.low):
+        return f"{found.estimate:.{digits}f}"
+    return f"{found.estimate:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+# Drawing
+
+
+def draw_sweep(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: str, kind: str) -> None:
+    """Return and cost against the strength of a perturbation, with intervals."""
+    at = strengths(runs, kind)
+    found = [over_seeds(runs, kind, strength) for strength in at]
+    own = style.look(method)
+    for axes, series in zip(pair, zip(*found, strict=True), strict=True):
+        axes.plot(at, [s.estimate for s in series], marker=own.marker, markersize=4, **own.line(linewidth=1.4))
+        if not np.isnan(series[0].low):
+            band = dict(color=own.colour, alpha=0.12, linewidth=0)
+            axes.fill_between(at, [s.low for s in series], [s.high for s in series], **band)
+
+
+def draw_training(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: str) -> None:
+    """Return and cost of recent episodes over the steps: the interquartile mean over seeds, and their range."""
+    last = min(run["curve"]["steps"][-1] for run in runs)
+    grid = np.linspace(max(run["curve"]["steps"][0] for run in runs), last, POINTS)
+    own = style.look(method)
+    for axes, name in zip(pair, ("return", "cost"), strict=True):
+        series = np.array([np.interp(grid, run["curve"]["steps"], run["curve"][name]) for run in runs])
+        middle = interquartile_mean(series, axis=0)
+        axes.plot(grid, middle, **own.line(linewidth=1.3))
+        if len(runs) > 1:
+            axes.fill_between(grid, series.min(axis=0), series.max(axis=0), color=own.colour, alpha=0.10, linewidth=0)

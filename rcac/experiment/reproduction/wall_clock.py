@@ -1,0 +1,248 @@
+"""Seconds: RNPG against EPIRC-PGS and the others, for equal updates and to within 1 % of the best value found.
+
+One process, one thread; the methods take turns, so that whatever else the machine does meets all of them; medians.
+Bounds, which every method computes alike, are not counted.
+"""
+
+import time
+from dataclasses import replace
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rcac.experiment import style
+from rcac.experiment.plots import INK
+from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict
+from rcac.experiment.reproduction.tabular import METHODS, STEP_SIZES, WORLDS, attempt, penalty, problem
+from rcac.problem import RCMDP
+from rcac.registry import algorithm
+from rcac.tabular.settings import TabularSettings
+from rcac.tabular.solve import make_solvers
+from rcac.uncertainty.base import Uncertainty
+
+NEAR = 0.01  # of the best value
+PRINTED = {  # seconds: RNPG's one column, EPIRC-PGS's at γ .9, .99, .995
+    "river_swim": (48.574, {"0.9": 190.53, "0.99": 228.65, "0.995": 290.15}),
+    "garnet": (78.406, {"0.9": 290.21, "0.99": 316.23, "0.995": 453.14}),
+    "frozen_lake": (160.31, {"0.9": 453.7, "0.99": 561.47, "0.995": 620.12}),
+    "garbage_collector": (177.13, {"0.9": 344.87, "0.99": 400.13, "0.995": 489.54}),
+}
+CLAIMED = {"river_swim": "4–6", "garnet": "3–5", "frozen_lake": "3–4", "garbage_collector": "2–3"}
+FINE = [float(a) for a in np.geomspace(STEP_SIZES[0], STEP_SIZES[-1], 12)]
+GRIDS: dict[str, list[dict[str, float]]] = {  # twelve settings each
+    "rnpg": [{"lam": lam, "step_size": a} for lam in (50.0, 500.0) for a in STEP_SIZES],
+    "rppg": [{"lam": lam, "step_size": a} for lam in (50.0, 500.0) for a in STEP_SIZES],
+    "epirc_pgs": [{"levels": k, "step_size": a} for k in (5, 10) for a in STEP_SIZES],
+    "robust_crpo": [{"step_size": a} for a in FINE],
+    "rsqp": [{}],
+}
+
+
+class Timed(NamedTuple):
+    seconds: np.ndarray  # (T,) since the start, after each evaluation
+    returns: np.ndarray  # (T, N+1)
+
+
+def timed(model: RCMDP, method: str, uncertain: Uncertainty, goal: float | None, **options: Any) -> Timed:
+    """Run, with a clock; only until a feasible policy has J_0 ≤ `goal` if there is one."""
+    settings = replace(algorithm(method, TabularSettings), **options)
+    [solver] = make_solvers(model, uncertain, settings, seed=0)
+    seconds: list[float] = []
+    began = time.perf_counter()
+    while not solver.finished:
+        solver.step()
+        seconds.append(time.perf_counter() - began)
+        if goal is not None and reached(np.array(solver.history["returns"][-1:]), model.budgets, goal) is not None:
+            break
+    return Timed(np.array(seconds), np.array(solver.history["returns"]))
+
+
+def reached(returns: np.ndarray, budgets: np.ndarray, goal: float) -> int | None:
+    """Index of the first feasible row of (T, N+1) with J_0 ≤ goal."""
+    there = (returns[:, 0] <= goal) & (returns[:, 1:] <= budgets).all(axis=1)
+    return int(np.argmax(there)) if there.any() else None
+
+
+def _cell(world: str, discount: float, settings: dict[str, Any]) -> dict[str, Any]:
+    model, uncertain, work = problem(world, discount), penalty(world), settings["iterations"]
+    tuning = {
+        method: [(row, attempt(model, method, uncertain, iterations=work, **row)) for row in grid[:: settings["every"]]]
+        for method, grid in GRIDS.items()
+    }
+    best = max(run["objective"] for runs in tuning.values() for _, run in runs if run["feasible"])
+    goal = -best + NEAR * abs(best)  # cost form
+    chosen = {method: _fastest(model, method, uncertain, goal, work, runs) for method, runs in tuning.items()}
+    updates: dict[str, list[float]] = {method: [] for method in METHODS}
+    near: dict[str, list[float]] = {method: [] for method in METHODS}
+    for _ in range(settings["repetitions"]):
+        for method in METHODS:
+            updates[method].append(float(timed(model, method, uncertain, None, iterations=work).seconds[-1]))
+            if (row := chosen[method]) is not None:
+                near[method].append(float(timed(model, method, uncertain, goal, iterations=work, **row[0]).seconds[-1]))
+    return {
+        "world": world,
+        "discount": discount,
+        "best": best,
+        "methods": {
+            method: {
+                "updates": median(updates[method]),
+                "near": median(near[method]) if near[method] else None,
+                "evaluations": row[1] if (row := chosen[method]) is not None else None,
+                "setting": row[0] if row is not None else None,
+            }
+            for method in METHODS
+        },
+    }
+
+
+def _fastest(
+    model: RCMDP, method: str, uncertain: Uncertainty, goal: float, work: int, runs: list[Any]
+) -> tuple[dict[str, float], int] | None:
+    """The setting that gets near in the fewest evaluations, and how many; None if none does."""
+    near = []
+    for row, run in runs:
+        if run["feasible"] and -run["objective"] <= goal:
+            near.append((len(timed(model, method, uncertain, goal, iterations=work, **row).seconds), row))
+    if not near:
+        return None
+    count, row = min(near, key=lambda pair: pair[0])
+    return row, count
+
+
+def compute(settings: dict[str, Any], once: Once) -> Result:
+    cells = [
+        once(f"{world}, γ {discount:g}", lambda w=world, d=discount: _cell(w, d, settings))
+        for world in settings["worlds"]
+        for discount in settings["discounts"]
+    ]
+    return {"cells": cells, "iterations": settings["iterations"], "repetitions": settings["repetitions"]}
+
+
+def ratio(cell: dict[str, Any], measure: str) -> float | None:
+    """How many times longer EPIRC-PGS takes than RNPG; None if one of them does not get there."""
+    ours, theirs = (cell["methods"][method][measure] for method in ("rnpg", "epirc_pgs"))
+    return None if ours is None or theirs is None else theirs / ours
+
+
+def printed(world: str, discount: float) -> float:
+    own, theirs = PRINTED[world]
+    return theirs[f"{discount:g}"] / own
+
+
+def tables(result: Result) -> str:
+    def times(measure: str, scale: float, digits: int) -> list[list[str]]:
+        rows = []
+        for cell in result["cells"]:
+            values = [cell["methods"][method][measure] for method in METHODS]
+            shown = ["not reached" if v is None else f"{scale * v:.{digits}f}" for v in values]
+            quotient = ratio(cell, measure)
+            told = "–" if quotient is None else f"**{quotient:.2f}**"
+            rows.append(
+                [
+                    WORLDS[cell["world"]],
+                    f"{cell['discount']:g}",
+                    *shown,
+                    told,
+                    f"{printed(cell['world'], cell['discount']):.1f}",
+                ]
+            )
+        return rows
+
+    header = ["problem", "γ", *(style.look(m).name for m in METHODS), "EPIRC-PGS / RNPG", "the paper's"]
+    counts = [
+        [WORLDS[c["world"]], f"{c['discount']:g}", *(str(c["methods"][m]["evaluations"] or "–") for m in METHODS)]
+        for c in result["cells"]
+    ]
+    return (
+        f"Milliseconds for {result['iterations']} updates at the default settings (RSQP: until it stops), median of "
+        f"{result['repetitions']}.\n\n"
+        + markdown(header, times("updates", 1e3, 0), left=2)
+        + "\n\nMilliseconds to a feasible policy within 1 % of the best value found, each method at the fastest of its "
+        "twelve settings.\n\n"
+        + markdown(header, times("near", 1e3, 1), left=2)
+        + "\n\nRobust evaluations until then.\n\n"
+        + markdown(header[:-2], counts, left=2)
+    )
+
+
+MEASURES = {  # words, marker, colour
+    "updates": ("equal updates", "o", "#0072B2"),
+    "near": ("to within 1 % of the best", "D", "#009E73"),
+}
+
+
+def figures(result: Result) -> dict[str, Figure]:
+    worlds = list(dict.fromkeys(cell["world"] for cell in result["cells"]))
+    shown = style.figure(2.3 * len(worlds) + 0.8, 2.7)
+    every = shown.subplots(1, len(worlds), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, world in zip(every, worlds, strict=True):
+        cells = [cell for cell in result["cells"] if cell["world"] == world]
+        style.panel(axes, WORLDS[world], "time of EPIRC-PGS / time of RNPG")
+        places = np.arange(len(cells))[::-1]
+        claimed = [printed(world, cell["discount"]) for cell in cells]
+        axes.scatter(claimed, places, marker="|", s=170, linewidths=2, color=style.BOUND, label="the paper's")
+        for measure, (words, marker, colour) in MEASURES.items():
+            known = [(r, y) for cell, y in zip(cells, places, strict=True) if (r := ratio(cell, measure)) is not None]
+            values, heights = zip(*known, strict=True) if known else ((), ())
+            axes.scatter(values, heights, marker=marker, s=42, color=colour, edgecolor="white", label=words, zorder=3)
+        axes.axvline(1, color=INK, linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_yticks(places, [f"γ = {cell['discount']:g}" for cell in cells])
+        axes.set_ylim(-0.6, len(cells) - 0.4)
+        axes.set_xticks([0.2, 0.5, 1, 2, 5, 10], ["0.2", "0.5", "1", "2", "5", "10"])
+        axes.minorticks_off()
+    handles, labels = every[0].get_legend_handles_labels()
+    shown.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False, fontsize=8.5, labelcolor=INK)
+    return {"wall_clock": shown}
+
+
+def claims(result: Result) -> list[Claim]:
+    found = []
+    for world in dict.fromkeys(cell["world"] for cell in result["cells"]):
+        cells = [cell for cell in result["cells"] if cell["world"] == world]
+        asked = [0.9 * printed(world, cell["discount"]) for cell in cells]
+        updates = [ratio(cell, "updates") or 0.0 for cell in cells]
+        near = [ratio(cell, "near") for cell in cells]
+        met = [u >= a for u, a in zip(updates, asked, strict=True)]
+        met_near = [n is not None and n >= a for n, a in zip(near, asked, strict=True)]
+        told = ", ".join("–" if n is None else f"{n:.1f}" for n in near)
+        discounts = ", ".join(f"{cell['discount']:g}" for cell in cells)
+        found.append(
+            Claim(
+                f"RNPG is {CLAIMED[world]} times as fast as EPIRC-PGS on {WORLDS[world]}",
+                verdict(all(met), any(met) or any(met_near)),
+                f"at γ {discounts}: {', '.join(f'{u:.1f}' for u in updates)} times for equal updates, and {told} times "
+                "to within 1 % of the best value (–: RNPG or EPIRC-PGS does not get there)",
+            )
+        )
+    return found
+
+
+SECTION = Section(
+    "wall_clock",
+    "Wall-clock time",
+    "The paper's KL penalty; the budgets scaled with γ, as a budget for γ .99 means nothing at .9. EPIRC-PGS does 10 × "
+    "100 updates, the others 1000. Single thread, methods in turns, medians.",
+    {
+        "quick": {
+            "worlds": ["river_swim", "frozen_lake"],
+            "discounts": [0.9, 0.99],
+            "iterations": 200,
+            "repetitions": 3,
+            "every": 4,
+        },
+        "full": {
+            "worlds": list(WORLDS),
+            "discounts": [0.9, 0.99, 0.995],
+            "iterations": 1000,
+            "repetitions": 7,
+            "every": 1,
+        },
+    },
+    compute,
+    tables,
+    figures,
+    claims,
+)
