@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -120,6 +121,22 @@ def _arguments(env: Env) -> dict[str, Any]:
     return {**limit, **env.kwargs}
 
 
+def _close(envs: VectorEnv) -> None:
+    """Also if a process of an asynchronous one has died in the middle of a step, which `close` would wait for."""
+    if not isinstance(envs, AsyncVectorEnv):
+        return envs.close()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of steps under way
+            envs.close(terminate=True)
+    except (EOFError, OSError):
+        for process in envs.processes:
+            process.kill()
+            process.join()
+        envs.closed = True
+    return None
+
+
 @contextlib.contextmanager
 def _explained(env: Env) -> Iterator[None]:
     """What can be wrong with an environment's name and arguments, in one line."""
@@ -231,7 +248,7 @@ def _deep(config: Config, settings: Any) -> Built:
     else:
         budgets = np.array(config.env.budgets)
     envs = make_envs(config.env, settings.num_envs)
-    close = partial(envs.close, terminate=True) if isinstance(envs, AsyncVectorEnv) else envs.close
+    close = partial(_close, envs)
     try:
         learner = Trainer(envs, budgets, settings, config.seed, steps)
     except BaseException:

@@ -1,0 +1,52 @@
+"""Every snippet of the README runs, in order, in one session; every command in it is one that exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text("utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```console\n(.*?)```", TEXT, flags=re.S)
+    for line in block.splitlines() if line.strip()
+]
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_snippets_run(number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(compile(SNIPPETS[number], f"README snippet {number + 1}", "exec"), names)
+    assert names  # it defined something
+
+
+def test_make_targets_and_scripts_in_the_readme_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    assert COMMANDS
+    for command in COMMANDS:
+        first, *rest = shlex.split(command)
+        if first == "make":
+            assert rest[0] in targets, command
+        elif first == "python":
+            assert (ROOT / rest[0]).is_file(), command
+        else:
+            assert first == "pip", command
+
+
+def test_training_commands_in_the_readme_compose():
+    """Their overrides are accepted by the configuration (placeholders filled in)."""
+    from rcac.experiment.cli import train
+
+    for command in COMMANDS:
+        words = shlex.split(command)
+        if words[:2] == ["python", "scripts/train.py"] and "…" not in command and "--help" not in words:
+            given = [w for w in words[2:] if not w.startswith("env.id=my_package")]
+            if given != words[2:]:
+                continue  # an environment of the reader's own
+            with pytest.raises(SystemExit) as stopped:
+                train([*given, "--help"])
+            assert stopped.value.code == 0, command
