@@ -25,7 +25,7 @@ from rcac.uncertainty.nominal import Nominal
 
 DENSE_STATES = 1500  # up to here a factorisation is faster than an iteration
 MAX_ROUNDS = 200
-ROUNDING = 8 * np.finfo(float).eps
+ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
 
 
@@ -93,14 +93,14 @@ def evaluate(
     uncertainty = uncertainty or Nominal()
     uncertainty.check(problem)
     policy = check_policy(problem, policy)
-    return evaluate_checked(problem, policy, uncertainty, warm_start and warm_start.warm, tolerance)
+    return evaluate_checked(problem, policy, uncertainty, None if warm_start is None else warm_start.warm, tolerance)
 
 
 def evaluate_checked(
     problem: RCMDP,
     policy: np.ndarray,
     uncertainty: Uncertainty,
-    warm: Evaluation | None = None,
+    warm: Warm | None = None,
     tolerance: float = TOLERANCE,
 ) -> Evaluation:
     """`evaluate` for loops: the policy and the set are known to fit."""

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     ids: np.ndarray  # (M,) which s·A + a each row is; per-row parameters are looked up by it
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         return len(self.indptr) - 1
 
     def take(self, which: np.ndarray) -> "Rows":
@@ -70,11 +70,11 @@ class RCMDP:
     """Kernel, costs, budgets, initial distribution and discount, checked on construction and read-only afterwards."""
 
     kernel: Any  # (S, A, S) dense or CSR (S·A, S)
-    costs: np.ndarray  # (N+1, S, A), objective first
-    budgets: np.ndarray  # (N,)
-    initial: np.ndarray  # (S,)
+    costs: Any  # (N+1, S, A) array, objective first
+    budgets: Any  # (N,) array
+    initial: Any  # (S,) array
     discount: float
-    signs: np.ndarray | None = field(default=None, kw_only=True)  # (N+1,) −1 where a reward or utility was negated
+    signs: Any = field(default=None, kw_only=True)  # (N+1,) array: −1 where a reward or utility was negated
 
     def __post_init__(self) -> None:
         costs = _array("costs", self.costs, 3, "(N+1, S, A), objective first")
@@ -175,7 +175,7 @@ class RCMDP:
 
     def save(self, path: str | PathLike) -> None:
         """Write one .npz file (plain arrays, no pickle)."""
-        arrays = dict(
+        arrays: dict[str, Any] = dict(
             format=np.int64(FORMAT),
             costs=self.costs,
             budgets=self.budgets,

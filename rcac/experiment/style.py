@@ -12,12 +12,14 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from rcac.experiment.plots import BUDGET, INK
 from rcac.experiment.runfolder import replace_file
 
 GRID, FAINT = "#E5E5E5", "#999999"
 BOUND = "#777777"
+HALO = withStroke(linewidth=2.5, foreground="white")  # behind words that cross lines
 
 
 class Look(NamedTuple):
@@ -50,7 +52,7 @@ def look(method: str) -> Look:
 
 
 def figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(max(width, 6.2), height), layout="constrained")  # wide enough for a legend
 
 
 def panel(axes: Axes, title: str = "", x: str = "", y: str = "") -> Axes:
@@ -73,16 +75,18 @@ def level(axes: Axes, value: float, words: str, colour: str = BUDGET, *, below: 
     side: Any = dict(va="top" if below else "bottom", ha="right", fontsize=7.5, color=colour)
     offset = (-2, -2 if below else 2)
     at: Any = ("axes fraction", "data")
-    axes.annotate(words, (1, value), offset, xycoords=at, textcoords="offset points", **side)
+    text = axes.annotate(words, (1, value), offset, xycoords=at, textcoords="offset points", zorder=6, **side)
+    text.set_path_effects([HALO])
 
 
-def legend(shown: Figure, methods: list[str], *, markers: bool = False, rows: int = 1) -> None:
+def legend(shown: Figure, methods: list[str], *, markers: bool = False, lines: bool = True, rows: int = 1) -> None:
     """The methods, above the panels."""
     handles = []
     for method in methods:
         own = look(method)
-        drawn = dict(marker=own.marker, markersize=5) if markers else {}
-        handles.append(Line2D([], [], label=own.name, **own.line(), **drawn))
+        drawn: dict[str, Any] = own.line() if lines else dict(color=own.colour, linestyle="none")
+        drawn |= dict(marker=own.marker, markersize=5) if markers else {}
+        handles.append(Line2D([], [], label=own.name, **drawn))
     shown.legend(
         handles=handles,
         loc="outside upper left",
@@ -90,8 +94,13 @@ def legend(shown: Figure, methods: list[str], *, markers: bool = False, rows: in
         frameon=False,
         fontsize=8.5,
         labelcolor=INK,
-        handlelength=2.6,
+        handlelength=2.6 if lines else 1.0,
     )
+
+
+def note(shown: Figure, words: str) -> None:
+    """A line of small print below the panels."""
+    shown.supxlabel(words, x=0.01, ha="left", fontsize=7.5, color=BOUND)
 
 
 def save(shown: Figure, folder: Path, name: str) -> None:
@@ -99,6 +108,6 @@ def save(shown: Figure, folder: Path, name: str) -> None:
     with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "rcac"}):
         for suffix in ("png", "pdf"):
             content = io.BytesIO()
-            date = {"metadata": {"CreationDate": None}} if suffix == "pdf" else {}
+            date: Any = {"metadata": {"CreationDate": None}} if suffix == "pdf" else {}
             shown.savefig(content, format=suffix, dpi=160, **date)
             replace_file(folder / f"{name}.{suffix}", content.getvalue())

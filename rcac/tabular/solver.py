@@ -31,7 +31,8 @@ def first_policy(problem: RCMDP, start: str, seed: int) -> np.ndarray:
 def make_step(settings: TabularSettings, problem: RCMDP) -> TabularStep:
     if settings.step == "sqp":
         return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin)
-    return {"natural": Natural, "projected": Projected}[settings.step](settings.step_size)
+    plain = Natural if settings.step == "natural" else Projected
+    return plain(settings.step_size)
 
 
 class Iterate(NamedTuple):

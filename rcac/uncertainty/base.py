@@ -122,7 +122,7 @@ def blank(values: np.ndarray, rows: Rows, extra: int = 0) -> tuple[np.ndarray, n
     return np.empty((len(values), rows.count)), np.empty((len(values), len(rows.data) + extra * rows.count))
 
 
-def rowwise(function: FunctionType) -> Callable:
+def rowwise(function: Any) -> Callable:
     """Compile a sweep `f(values, indptr, indices, data, …)` twice, and use threads where the work pays for them."""
     serial = njit(cache=True, error_model="numpy")(function)
     # numba's cache tells functions apart by name, not by options: the second version needs a name of its own

@@ -4,7 +4,7 @@ rectangular      every (s,a) has its own choice among the kernels' rows:  max_i 
 whole kernels    one choice for all (s,a) (not rectangular): the evaluator takes each kernel, and the largest return
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ class FiniteKernels(Uncertainty):
 
     kernels: Any  # sequence of kernels
     rectangular: bool = True
+    models: tuple[Rows, ...] = field(init=False, repr=False)  # each kernel's rows
+    union: tuple[Rows, np.ndarray] = field(init=False, repr=False)  # all supports together, and (kernels, nnz) on them
 
     def __post_init__(self) -> None:
         if len(self.kernels) == 0:
@@ -49,7 +51,7 @@ class FiniteKernels(Uncertainty):
 
     def check(self, problem: RCMDP) -> None:
         expected = (problem.num_states * problem.num_actions, problem.num_states)
-        given = (self.models[0].count, self.models[0].width)  # type: ignore[attr-defined]
+        given = (self.models[0].count, self.models[0].width)
         if given != expected:
             raise InputError(
                 f"kernels: {given[0]} rows of {given[1]} states given, {expected[0]} rows of {expected[1]} expected"
@@ -61,11 +63,11 @@ class FiniteKernels(Uncertainty):
             np.array_equal(m.indptr, nominal.indptr)
             and np.array_equal(m.indices, nominal.indices)
             and np.allclose(m.data, nominal.data, atol=1e-12)
-            for m in self.models  # type: ignore[attr-defined]
+            for m in self.models
         )
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        union, data = self.union  # type: ignore[attr-defined]
+        union, data = self.union
         if len(rows.ids) and rows.ids.max() >= union.count:
             raise InputError(f"nominal: row {rows.ids.max()} given, the kernels have {union.count} rows")
         if rows.count != union.count or not np.array_equal(rows.ids, union.ids):

@@ -112,7 +112,7 @@ class Wasserstein(Uncertainty):
         object.__setattr__(self, "radius", check_radius(self.radius))
         sparse = sp.issparse(self.metric)
         try:
-            matrix = sp.csr_array(self.metric, dtype=float, copy=True) if sparse else np.array(self.metric, dtype=float)
+            matrix: Any = sp.csr_array(self.metric, dtype=float, copy=True) if sparse else np.array(self.metric, dtype=float)
         except (TypeError, ValueError):
             raise InputError("metric: not an array of numbers, (S, S) expected") from None
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:

@@ -59,8 +59,8 @@ def compute(settings: dict[str, Any], once: Once) -> Result:
     cells, checks = [], []
     for world in settings["worlds"]:
         for discount in settings["discounts"]:
-            cells.append(once(f"{world}, γ {discount:g}", lambda w=world, d=discount: _cell(w, d, settings)))
-            checks += once(f"{world}, γ {discount:g}, printed", lambda w=world, d=discount: _checks(w, d))
+            cells.append(once(f"{world}, γ {discount:g}", _cell, world, discount, settings))
+            checks += once(f"{world}, γ {discount:g}, printed", _checks, world, discount)
     return {"cells": cells, "checks": checks, "iterations": settings["iterations"]}
 
 
@@ -125,7 +125,9 @@ def tables(result: Result) -> str:
             number(check["allowed"], 1),
             number(check["ceiling"], 1),
         ]
-        checks.append([WORLDS[check["world"]], f"{check['discount']:g}", style.look(check["method"]).name, *told, says])
+        checks.append(
+            [WORLDS[check["world"]], f"{check['discount']:g}", style.look(check["method"]).name, *numbers, says]
+        )
     allows = [
         "problem",
         "γ",

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rcac.experiment import style
 from rcac.experiment.plots import INK
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
-from rcac.experiment.reproduction.tabular import METHODS, WORLDS, penalty, problem, shown_bounds, trace
+from rcac.experiment.reproduction.tabular import METHODS, WORLDS, penalty, problem, shown_bounds, trace, traces
 
 LAMBDAS = [10.0, 15.0, 30.0, 50.0, 100.0, 500.0]
 POINTS = 150  # of a curve
@@ -19,15 +20,11 @@ def compute(settings: dict[str, Any], once: Once) -> Result:
     work, worlds = settings["iterations"], []
     for world in settings["worlds"]:
         model, uncertain = problem(world), penalty(world)
-
-        def runs(m: Any = model, u: Any = uncertain) -> list[dict[str, Any]]:
-            return [trace(m, method, u, POINTS, iterations=work) for method in METHODS]
-
-        limits = once(f"{world}, bounds", lambda m=model, u=uncertain: shown_bounds(m, u))
-        worlds.append({"world": world, "runs": once(world, runs), **limits})
+        runs = once(world, traces, model, METHODS, uncertain, POINTS, iterations=work)
+        worlds.append({"world": world, "runs": runs, **shown_bounds(model, uncertain)})
     river, price = problem("river_swim"), penalty("river_swim")
     lambdas = [
-        {"lam": lam} | once(f"λ {lam:g}", lambda x=lam: trace(river, "rnpg", price, POINTS, iterations=work, lam=x))
+        {"lam": lam} | once(f"λ {lam:g}", trace, river, "rnpg", price, POINTS, iterations=work, lam=lam)
         for lam in LAMBDAS
     ]
     return {"worlds": worlds, "lambdas": lambdas, "limits": shown_bounds(river, price), "iterations": work}
@@ -46,8 +43,14 @@ def tables(result: Result) -> str:
         for run in result["lambdas"]
     ]
     answers = [
-        [WORLDS[w["world"]], style.look(run["method"]).name, f"{run['answer'][0]:.2f}", f"{run['answer'][1]:.2f}"]
-        + [yes(run["feasible"]), f"{run['evaluations']:,}"]
+        [
+            WORLDS[w["world"]],
+            style.look(run["method"]).name,
+            f"{run['answer'][0]:.2f}",
+            f"{run['answer'][1]:.2f}",
+            yes(run["feasible"]),
+            f"{run['evaluations']:,}",
+        ]
         for w in result["worlds"]
         for run in w["runs"]
     ]
@@ -83,10 +86,12 @@ def _worlds(result: Result) -> Figure:
             bottom.set_ylabel("worst-case utility", fontsize=8.5, color=INK)
         for run in world["runs"]:
             own = style.look(run["method"])
+            restless = _turns(run["objective"]) > POINTS // 4  # a line that jumps all the time stays behind the others
+            width: Any = dict(linewidth=0.7, alpha=0.7, zorder=1) if restless else dict(linewidth=1.3)
             for axes, name in ((top, "objective"), (bottom, "constraint")):
-                axes.plot(run["evaluation"], run[name], **own.line(linewidth=1.2))
+                axes.plot(run["evaluation"], run[name], **own.line(**width))
                 if run["evaluations"] < result["iterations"]:
-                    end = dict(marker=own.marker, color=own.colour, markersize=5, zorder=5)
+                    end: Any = dict(marker=own.marker, color=own.colour, markersize=5, zorder=5)
                     axes.plot(run["evaluation"][-1], run[name][-1], **end)
         style.level(top, world["best"], f"bound {world['best']:.1f}", style.BOUND)
         style.level(bottom, world["budget"], f"{'floor' if floor else 'budget'} {world['budget']:g}", below=floor)
@@ -95,6 +100,13 @@ def _worlds(result: Result) -> Figure:
         _time_axis(bottom, result["iterations"])
     style.legend(shown, METHODS)
     return shown
+
+
+def _turns(values: list[float]) -> int:
+    """How often a curve turns around by more than a tenth of its range."""
+    steps = np.diff(values)
+    large = np.abs(steps) > 0.1 * (max(values) - min(values))
+    return int(np.count_nonzero(large[1:] & large[:-1] & (steps[1:] * steps[:-1] < 0)))
 
 
 def _lambdas(result: Result) -> Figure:

@@ -56,6 +56,10 @@ class Gaps:
         self.lam = 2 * self.horizon / min(SLACK, 1.0)
         self.least = least_surrogate(model, uncertain, self.lam, SLACK)
 
+    def series(self, variant: str, pairs: list[tuple[int, float]]) -> list[float]:
+        """For every pair of iterations and multiple of the theory's step."""
+        return [self.after(variant, iterations, multiple) for iterations, multiple in pairs]
+
     def after(self, variant: str, iterations: int, multiple: float) -> float:
         alpha = multiple / (self.horizon * np.sqrt(iterations * self.model.num_states))
         return {"known": self._known, "unknown": self._unknown}[variant](iterations, alpha)
@@ -70,48 +74,36 @@ class Gaps:
         return max(objective - self.optimum, excess)
 
     def _run(self, iterations: int, alpha: float, lam: float, slack: float) -> tuple[float, float]:
-        options = dict(iterations=iterations, step_size=alpha, lam=lam, slack=slack)
+        options: Any = dict(iterations=iterations, step_size=alpha, lam=lam, slack=slack)
         found = solve(self.model, "rnpg", self.uncertain, **options)
         return float(found.returns[0]), float(found.returns[1] - self.model.budgets[0])
 
-    def ours(self) -> list[float]:
-        """RSQP's gap to its own last value after each evaluation; infinite before the first feasible policy."""
+    def ours(self) -> list[float | None]:
+        """RSQP's gap to its own last value after each evaluation; None before the first feasible policy."""
         returns = solve(self.model, "rsqp", self.uncertain).history["returns"]
         values = np.where(returns[:, 1] <= self.model.budgets[0], returns[:, 0] - self.optimum, np.inf)
-        return np.minimum.accumulate(values).tolist()
+        return [gap if np.isfinite(gap) else None for gap in np.minimum.accumulate(values).tolist()]
 
 
 def compute(settings: dict[str, Any], once: Once) -> Result:
-    model, sets = positive_costs(), []
+    model, sets, counts = positive_costs(), [], settings["iterations"]
     for kind in settings["sets"]:
-        gaps = Gaps(model, uncertainty(kind, "river_swim"))
-        curves = {}
+        gaps, curves = Gaps(model, uncertainty(kind, "river_swim")), {}
         for variant in VARIANTS:
-
-            def trials(g: Gaps = gaps, v: str = variant) -> list[float]:
-                return [g.after(v, settings["tune_at"], multiple) for multiple in MULTIPLES]
-
-            multiple = MULTIPLES[int(np.argmin(once(f"{kind}, {variant}, multiples", trials)))]
-            for name, m in (("theory", 1.0), ("tuned", multiple)):
-
-                def series(g: Gaps = gaps, v: str = variant, factor: float = m) -> list[float]:
-                    return [g.after(v, count, factor) for count in settings["iterations"]]
-
-                values = once(f"{kind}, {variant}, {name}", series)
-                curves[f"{variant} {name}"] = {
-                    "multiple": m,
-                    "gaps": values,
-                    "slope": slope(settings["iterations"], values),
-                }
-        ours = [gap if np.isfinite(gap) else None for gap in gaps.ours()]
-        sets.append({"set": kind, "curves": curves, "rsqp": ours, "optimum": gaps.optimum})
-    return {"sets": sets, "iterations": settings["iterations"], "tune_at": settings["tune_at"]}
+            label, pairs = f"{kind}, {variant}", [(settings["tune_at"], multiple) for multiple in MULTIPLES]
+            tried = once(f"{label}, multiples", gaps.series, variant, pairs)
+            for name, multiple in (("theory", 1.0), ("tuned", MULTIPLES[int(np.argmin(tried))])):
+                values = once(f"{label}, {name}", gaps.series, variant, [(count, multiple) for count in counts])
+                curves[f"{variant} {name}"] = {"multiple": multiple, "gaps": values, "slope": slope(counts, values)}
+        sets.append({"set": kind, "curves": curves, "rsqp": gaps.ours(), "optimum": gaps.optimum})
+    return {"sets": sets, "iterations": counts, "tune_at": settings["tune_at"]}
 
 
 def slope(counts: list[int], gaps: list[float], after: int = 100) -> float:
     """Of log gap over log T, by least squares, from T = `after` on."""
-    late = [(np.log(t), np.log(max(gap, 1e-12))) for t, gap in zip(counts, gaps, strict=True) if t >= after]
-    return float(np.polyfit(*zip(*late, strict=True), 1)[0])
+    times, values = np.log(counts), np.log(np.maximum(gaps, 1e-12))
+    late = np.array(counts) >= after
+    return float(np.polyfit(times[late], values[late], 1)[0])
 
 
 def tables(result: Result) -> str:
@@ -140,12 +132,13 @@ def tables(result: Result) -> str:
     )
 
 
+LOWEST = 1e-2  # of the picture
 STYLES = {"known": ("#009E73", "o"), "unknown": ("#E69F00", "s")}
 
 
 def figures(result: Result) -> dict[str, Figure]:
     count = len(result["sets"])
-    shown = style.figure(3.7 * count + 0.4, 3.6)
+    shown = style.figure(3.9 * count + 0.4, 3.9)
     every = shown.subplots(1, count, sharey=True, squeeze=False)[0]
     times = np.array(result["iterations"], dtype=float)
     for column, (axes, group) in enumerate(zip(every, result["sets"], strict=True)):
@@ -158,18 +151,24 @@ def figures(result: Result) -> dict[str, Figure]:
                 curve = group["curves"][f"{variant} {name}"]
                 told = f"RNPG, {VARIANTS[variant]}, " + ("the theory's step" if name == "theory" else "tuned step")
                 axes.plot(
-                    times, np.maximum(curve["gaps"], 1e-4), dash, color=colour, marker=marker, markersize=4, label=told
+                    times,
+                    np.maximum(curve["gaps"], LOWEST),
+                    dash,
+                    color=colour,
+                    marker=marker,
+                    markersize=4,
+                    label=told,
                 )
-        ours = [(k, gap) for k, gap in enumerate(group["rsqp"], start=1) if gap is not None and gap > 1e-4]
+        ours = [(k, max(gap, LOWEST)) for k, gap in enumerate(group["rsqp"], start=1) if gap is not None]
         own = style.look("rsqp")
-        axes.plot(*zip(*ours, strict=True), marker=own.marker, markersize=4, label="RSQP", **own.line())
+        axes.plot(*zip(*ours, strict=True), marker=own.marker, markersize=4, label="RSQP", clip_on=False, **own.line())
         start = group["curves"]["known tuned"]["gaps"][0]
-        for variant, rate in PROMISED.items():
+        for rate, words in ((-0.25, "$T^{-1/4}$"), (-0.5, "$T^{-1/2}$")):
             guide = 1.6 * start * (times / times[0]) ** rate
             axes.plot(times, guide, color=style.FAINT, linewidth=0.8)
-            at: Any = dict(textcoords="offset points", fontsize=7.5, color=style.BOUND, va="bottom", ha="right")
-            axes.annotate(f"T^{rate:g}".replace("-", "−"), (times[-1], guide[-1]), (0, 2), **at)
-        axes.set_ylim(1e-4, 100)
+            at: Any = dict(textcoords="offset points", fontsize=7.5, color=style.BOUND, va="center", ha="left")
+            axes.annotate(words, (times[-1], guide[-1]), (3, 0), annotation_clip=False, **at)
+        axes.set_ylim(LOWEST, 100)
     handles, labels = every[0].get_legend_handles_labels()
     shown.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
     return {"rate": shown}

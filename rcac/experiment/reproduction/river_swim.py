@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rcac.experiment import style
 from rcac.experiment.plots import BUDGET, INK
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
-from rcac.experiment.reproduction.tabular import METHODS, STEP_SIZES, attempt, better, problem, shown_bounds
+from rcac.experiment.reproduction.tabular import METHODS, STEP_SIZES, attempts, better, problem, shown_bounds
 from rcac.uncertainty.kl import KLBall
 
 EVALUATIONS = 30  # within which RSQP is to be done
@@ -32,12 +32,8 @@ def compute(settings: dict[str, Any], once: Once) -> Result:
     for radius in settings["radii"]:
         uncertain, methods = KLBall(radius), {}
         for method, grid in GRIDS.items():
-
-            def runs(u: Any = uncertain, name: str = method, rows: Any = grid) -> list[dict[str, Any]]:
-                work = settings["iterations"]
-                return [attempt(model, name, u, iterations=work, **row) for row in rows[:: settings["every"]]]
-
-            methods[method] = once(f"radius {radius:g}, {method}", runs)
+            rows = [{"iterations": settings["iterations"], **row} for row in grid[:: settings["every"]]]
+            methods[method] = once(f"radius {radius:g}, {method}", attempts, model, method, uncertain, rows)
         radii.append({"radius": radius, "methods": methods, **shown_bounds(model, uncertain)})
     return {"radii": radii, "iterations": settings["iterations"]}
 
@@ -85,7 +81,7 @@ def figures(result: Result) -> dict[str, Figure]:
         y = "worst-case reward (discounted)" if column == 0 else ""
         style.panel(axes, f"KL ball of radius {radius['radius']:g}", "worst-case cost (discounted)", y)
         _cloud(axes, radius)
-    style.legend(shown, METHODS, markers=True)
+    style.legend(shown, METHODS, markers=True, lines=False)
     return {"river_swim": shown}
 
 
@@ -94,10 +90,10 @@ def _cloud(axes: Axes, radius: dict[str, Any]) -> None:
     for order, method in enumerate(METHODS):
         own = style.look(method)
         runs = radius["methods"][method]
-        dots = dict(marker=own.marker, s=16, color=own.colour, alpha=0.45, linewidths=0)
+        dots: Any = dict(marker=own.marker, s=16, color=own.colour, alpha=0.45, linewidths=0)
         axes.scatter([r["constraint"] for r in runs], [r["objective"] for r in runs], zorder=2, **dots)
         winner = best[method]
-        big = dict(marker=own.marker, s=70, color=own.colour, edgecolor="white", linewidths=1.0)
+        big: Any = dict(marker=own.marker, s=70, color=own.colour, edgecolor="white", linewidths=1.0)
         axes.scatter([winner["constraint"]], [winner["objective"]], zorder=4 + order, **big)
     budget = radius["budget"]
     costs = [run["constraint"] for runs in radius["methods"].values() for run in runs]

@@ -12,13 +12,14 @@ Result = dict[str, Any]  # plain data, as JSON has it
 
 
 class Once:
-    """Computes a piece that is not there yet: `once("name", function)`. This one keeps nothing; see `store`."""
+    """Computes a piece that is not there yet: `once("name", function, *its_arguments)`. This one keeps nothing; see
+    `store` for one that does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder  # for files that a section leaves, its trainings
 
-    def __call__(self, name: str, compute: Callable[[], Any]) -> Any:
-        return compute()
+    def __call__(self, name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return compute(*arguments, **options)
 
 
 class Claim(NamedTuple):

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from rcac import registry
 from rcac.experiment import style
-from rcac.experiment.plots import INK
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict
 from rcac.experiment.reproduction.tabular import (
     SETS,
@@ -15,6 +14,7 @@ from rcac.experiment.reproduction.tabular import (
     STEPPED,
     WORLDS,
     attempt,
+    attempts,
     problem,
     shown_bounds,
     uncertainty,
@@ -24,23 +24,18 @@ PAPERS = 1e-3
 
 
 def compute(settings: dict[str, Any], once: Once) -> Result:
-    cells = []
+    cells, work = [], settings["iterations"]
     for kind in SETS:
         for world in settings["worlds"]:
             model, uncertain = problem(world), uncertainty(kind, world)
-            reference = once(f"{kind}, {world}, rsqp", lambda m=model, u=uncertain: attempt(m, "rsqp", u))
-            bound = once(f"{kind}, {world}, bounds", lambda m=model, u=uncertain: shown_bounds(m, u))
+            reference = once(f"{kind}, {world}, rsqp", attempt, model, "rsqp", uncertain)
+            bound = once(f"{kind}, {world}, bounds", shown_bounds, model, uncertain)
             for method in settings["methods"]:
-
-                def runs(m: Any = model, u: Any = uncertain, name: str = method) -> list[dict[str, Any]]:
-                    work = settings["iterations"]
-                    return [attempt(m, name, u, iterations=work, step_size=a) for a in STEP_SIZES]
-
-                tried = once(f"{kind}, {world}, {method}", runs)
-                cells.append(
-                    {"set": kind, "world": world, "method": method, "runs": tried, "reference": reference} | bound
-                )
-    return {"cells": cells, "iterations": settings["iterations"]}
+                rows = [{"iterations": work, "step_size": a} for a in STEP_SIZES]
+                tried = once(f"{kind}, {world}, {method}", attempts, model, method, uncertain, rows)
+                about = {"set": kind, "world": world, "method": method, "runs": tried, "reference": reference}
+                cells.append(about | bound)
+    return {"cells": cells, "iterations": work}
 
 
 def _share(cell: dict[str, Any], run: dict[str, Any]) -> float:
@@ -102,13 +97,13 @@ def figures(result: Result) -> dict[str, Figure]:
                     share = [100 * _share(cell, run) for run in cell["runs"]]
                     axes.plot(STEP_SIZES, share, marker=own.marker, markersize=3.5, **own.line(linewidth=1.3))
                     chosen = int(np.argmin(np.abs(np.log(np.array(STEP_SIZES) / _default(cell["method"])))))
-                    ring = dict(markersize=9, markerfacecolor="none", markeredgecolor=own.colour, linestyle="none")
+                    ring: Any = dict(markersize=9, markerfacecolor="none", markeredgecolor=own.colour, linestyle="none")
                     axes.plot(STEP_SIZES[chosen], share[chosen], marker="o", **ring)
             axes.set_ylim(-4, 106)
             axes.set_xticks(STEP_SIZES)
     style.legend(shown, _methods(result), markers=True)
-    words = f"ring: our default;  α = 1e-3: the paper's;  {result['iterations']} iterations;  0 %: breaks its budget"
-    shown.text(0.995, 0.995, words, ha="right", va="top", fontsize=7.5, color=INK)
+    work = f"{result['iterations']:,} iterations"
+    style.note(shown, f"Ring: our default. The paper's step size is 1e-3. {work}; 0 %: the answer breaks its budget.")
     return {"step_sizes": shown}
 
 

@@ -8,6 +8,7 @@ not computed again; delete a file to have its section computed anew.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ class _Kept(Once):
         super().__init__(store.folder)
         self._store, self._section, self._contents = store, section, kept
 
-    def __call__(self, name: str, compute: Callable[[], Any]) -> Any:
-        return self._store.keep(self._section, self._contents, name, compute)
+    def __call__(self, name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return self._store.keep(self._section, self._contents, name, partial(compute, *arguments, **options))
 
 
 def _plain(data: Any) -> Any:

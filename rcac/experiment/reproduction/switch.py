@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rcac.experiment import style
 from rcac.experiment.plots import BUDGET, INK
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict
-from rcac.experiment.reproduction.tabular import SETS, problem, shown_bounds, trace, uncertainty
+from rcac.experiment.reproduction.tabular import SETS, problem, shown_bounds, traces, uncertainty
 
 SWITCHING = ["rnpg", "robust_crpo"]
 OURS = "rsqp"
@@ -19,14 +19,11 @@ POINTS = 400
 
 
 def compute(settings: dict[str, Any], once: Once) -> Result:
-    model, sets = problem("river_swim", initial="uniform"), []
+    model, sets, methods = problem("river_swim", initial="uniform"), [], [*SWITCHING, OURS]
     for kind in SETS:
         uncertain = uncertainty(kind, "river_swim")
-
-        def runs(u: Any = uncertain) -> list[dict[str, Any]]:
-            return [trace(model, m, u, POINTS, iterations=settings["iterations"]) for m in (*SWITCHING, OURS)]
-
-        sets.append({"set": kind, "runs": once(kind, runs), **shown_bounds(model, uncertain)})
+        runs = once(kind, traces, model, methods, uncertain, POINTS, iterations=settings["iterations"])
+        sets.append({"set": kind, "runs": runs, **shown_bounds(model, uncertain)})
     return {"sets": sets, "iterations": settings["iterations"]}
 
 
@@ -84,7 +81,7 @@ def _strip(axes: Axes, run: dict[str, Any], title: str, named: bool) -> None:
     axes.set_xscale("log")
     axes.set_xlim(1, edges[-1])
     axes.set_yticks([0.5], [style.look(run["method"]).name] if named else [""])
-    axes.tick_params(left=False, labelbottom=False, colors=INK, labelsize=8)
+    axes.tick_params(which="both", left=False, bottom=False, labelbottom=False, colors=INK, labelsize=8)
     axes.spines[:].set_visible(False)
     if title:
         axes.set_title(f"{title}:  blue, a step on the reward;  red, on the cost", loc="left", fontsize=9, color=INK)

@@ -5,6 +5,7 @@ so that it stays the same budget per step. Values are in people's signs: a rewar
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +98,11 @@ def attempt(model: RCMDP, method: str, uncertain: Uncertainty, **options: Any) -
     }
 
 
+def attempts(model: RCMDP, method: str, uncertain: Uncertainty, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One run for each row of options."""
+    return [attempt(model, method, uncertain, **row) for row in rows]
+
+
 def best_iterate(returns: np.ndarray, budgets: np.ndarray) -> int:
     """Index of the feasible row of (T, N+1) with the least J_0; of the least violating row if none is feasible."""
     excess = np.max(returns[:, 1:] - budgets, axis=1)
@@ -109,6 +115,12 @@ def best_iterate(returns: np.ndarray, budgets: np.ndarray) -> int:
 def better(one: dict[str, Any]) -> tuple[float, float]:
     """Rank of an attempt, larger is better: least violation first, then the objective, which is a reward."""
     return -one["violation"], one["objective"]
+
+
+def traces(
+    model: RCMDP, methods: Iterable[str], uncertain: Uncertainty, points: int, **options: Any
+) -> list[dict[str, Any]]:
+    return [trace(model, method, uncertain, points, **options) for method in methods]
 
 
 def trace(model: RCMDP, method: str, uncertain: Uncertainty, points: int, **options: Any) -> dict[str, Any]:

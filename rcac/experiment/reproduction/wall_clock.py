@@ -113,7 +113,7 @@ def _fastest(
 
 def compute(settings: dict[str, Any], once: Once) -> Result:
     cells = [
-        once(f"{world}, γ {discount:g}", lambda w=world, d=discount: _cell(w, d, settings))
+        once(f"{world}, γ {discount:g}", _cell, world, discount, settings)
         for world in settings["worlds"]
         for discount in settings["discounts"]
     ]
