@@ -23,8 +23,8 @@ from rcac import registry
 from rcac.experiment import build, checkpoint, cli, plots, runfolder
 from rcac.experiment import evaluate as evaluation
 from rcac.experiment import train as training
-from rcac.experiment.build import open_env
 from rcac.experiment.config import compose
+from rcac.experiment.environments import open_env
 from rcac.experiment.metrics import read_metrics
 
 VERSIONS = runfolder.versions()

@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 from safetensors.numpy import save
 
 import rcac
+from rcac import registry
 from rcac.errors import InputError
 from rcac.experiment import cli
 from rcac.experiment.policy import Policy, space_card, space_from_card
@@ -129,8 +130,8 @@ def test_a_deep_policy(deep_run):
     assert env.action_space.contains(policy(observation))
 
 
-def test_continuous_actions(tmp_path):
-    rcac.registry._costs._registered.pop("speed", None)
+def test_continuous_actions(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry._costs, "_registered", {})
     rcac.register_cost("speed")(lambda observation, action, following, reward, info: abs(following[2]))
     small = ("algo.total_steps=128", "algo.num_envs=2", "algo.rollout_length=16", "algo.actor_hidden=[8]")
     run = trained(tmp_path, "env=gym", "env.id=Pendulum-v1", "env.budgets=[100]", "env.cost=speed", *small)

@@ -1,32 +1,26 @@
-"""From a checked configuration to what it describes: environments, a problem, a learner. Names meet code here only."""
+"""From a checked configuration to the learner it describes. Names meet code here and in `environments` only."""
 
 import contextlib
 import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from rcac import registry
-from rcac.envs import register_rcmdp
 from rcac.envs.tabular.render import policy_image
-from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
+from rcac.experiment.environments import check_costs, close, env_id, make_envs, open_env, under
 from rcac.experiment.policy import space_card
-from rcac.experiment.schema import FAMILIES, Config, Env
+from rcac.experiment.schema import FAMILIES, Config
 from rcac.learner import Learner, State
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
-
-MODES = {"sync": "sync", "async": "async", "vector": "vector_entry_point"}
 
 
 class Built(NamedTuple):
@@ -38,154 +32,15 @@ class Built(NamedTuple):
 
 def build(config: Config) -> Built:
     """The learner of a configuration, ready for its first step."""
-    with _under("algo", config.algo):
+    with under("algo", config.algo):
         fields = {key: value for key, value in config.algo.items() if key != "name"}
         settings = FAMILIES[config.algo["family"]](**fields)
     return BUILDERS[settings.family](config, settings)
 
 
-# Environments
-
-
-def env_id(env: Env) -> str:
-    """The id in Gymnasium's registry; a problem's file is registered under a name of its own."""
-    if env.path is None:
-        if env.id is None:
-            raise InputError("env.id: not given, an id of Gymnasium's registry expected")
-        module, _, name = env.id.rpartition(":")
-        if module:
-            import_module(module)  # as Gymnasium does; it registers its environments
-        return name
-    path = Path(env.path).resolve()
-    name = f"custom/{''.join(c if c.isalnum() else '_' for c in path.stem)}-v0"
-    with _under("env", {"path": None}):
-        gym.registry.pop(name, None)  # the file may have changed since
-        register_rcmdp(name, path, env.max_episode_steps)
-    return name
-
-
-def env_label(env: Env) -> str:
-    """What a run is filed under: the configuration's name if that says which environment it is, else the id."""
-    fixed = registry.rows("env")[env.name].get("id") not in (None, "???")
-    return env.name if fixed else env_id(env)
-
-
-def make_env(env: Env, **more: Any) -> gym.Env:
-    """One copy."""
-    with _explained(env):
-        return gym.make(env_id(env), **_arguments(env), **more)
-
-
-def make_envs(env: Env, copies: int) -> VectorEnv:
-    """Several copies, stepped together. What single copies do is guarded; a vector version guards itself."""
-    with _explained(env):
-        name = env_id(env)
-        spec = gym.spec(name)
-        own = spec.vector_entry_point is not None and not spec.additional_wrappers
-        mode = env.vectorization
-        if mode == "auto":
-            mode = "vector" if own and env.cost is None else "sync"
-        if mode == "vector" and not (own and env.cost is None):
-            reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
-            raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
-        wrappers = _wrappers(env) if mode != "vector" else []
-        return gym.make_vec(name, copies, MODES[mode], wrappers=wrappers, **_arguments(env))
-
-
-def _wrappers(env: Env) -> list[Any]:
-    """What a single copy is wrapped in: its cost, if that is a function, and a guard, unless no cost is asked for."""
-    wrappers: list[Any] = []
-    if env.cost is not None:
-        function = registry.cost_function(env.cost)
-        wrappers.append(lambda single: CostFunction(single, function))
-    return [*wrappers, Guard] if env.budgets != [] else wrappers
-
-
-def check_costs(env: Env, single: gym.Env) -> None:
-    """Take a step, to see whether there is a cost for each budget; better now than in the middle of a run."""
-    for wrapper in _wrappers(env):
-        single = wrapper(single)
-    try:
-        single.reset(seed=0)
-        single.action_space.seed(0)
-        *_, info = single.step(single.action_space.sample())
-    except EnvironmentFault as fault:
-        raise InputError(f"env: {fault}") from fault
-    if env.budgets and len(info["costs"]) != len(env.budgets):
-        count = len(info["costs"])
-        raise InputError(f"env.budgets: {env.budgets} given, {count} expected: the environment reports {count} costs")
-
-
-def _arguments(env: Env) -> dict[str, Any]:
-    limit = {} if env.max_episode_steps is None else {"max_episode_steps": env.max_episode_steps}
-    return {**limit, **env.kwargs}
-
-
-def _close(envs: VectorEnv) -> None:
-    """Also if a process of an asynchronous one has died in the middle of a step, which `close` would wait for."""
-    if not isinstance(envs, AsyncVectorEnv):
-        return envs.close()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of steps under way
-            envs.close(terminate=True)
-    except (EOFError, OSError):
-        for process in envs.processes:
-            process.kill()
-            process.join()
-        envs.closed = True
-    return None
-
-
-@contextlib.contextmanager
-def _explained(env: Env) -> Iterator[None]:
-    """What can be wrong with an environment's name and arguments, in one line."""
-    try:
-        with _under("env.kwargs", env.kwargs):
-            yield
-    except gym.error.Error as error:
-        raise InputError(f"env.id: {env.id} given: {' '.join(str(error).split())}") from error
-    except ImportError as error:
-        raise InputError(f"env.id: {env.id} given: {error}") from error
-    except TypeError as error:
-        raise InputError(f"env.kwargs: {env.kwargs} given: {error}") from error
-
-
-@contextlib.contextmanager
-def _under(prefix: str, known: dict[str, Any]) -> Iterator[None]:
-    """Name a field as the command line does."""
-    try:
-        yield
-    except InputError as error:
-        if str(error).split(":")[0].split("[")[0] in known:
-            raise InputError(f"{prefix}.{error}") from error
-        raise
-
-
-# Problems
-
-
-class Opened(NamedTuple):
-    env: gym.Env  # one copy
-    problem: RCMDP | None  # the model it carries, if it has one, with the budgets of the configuration
-    steps: int | None  # of an episode, at most
-
-
-def open_env(env: Env) -> Opened:
-    """One copy, and what can be learned from it."""
-    single = make_env(env)
-    steps = single.spec.max_episode_steps if single.spec is not None else None
-    problem: RCMDP | None = getattr(single.unwrapped, "rcmdp", None)
-    if problem is not None and env.budgets is not None:
-        if len(env.budgets) != problem.num_constraints:
-            raise InputError(f"env.budgets: {env.budgets} given, {problem.num_constraints} numbers expected")
-        problem = replace(problem, budgets=np.asarray(problem.signs)[1:] * np.array(env.budgets))
-    return Opened(single, problem, steps)
-
-
 def make_uncertainty(problem: RCMDP, row: dict[str, Any]) -> Uncertainty:
     parameters = {key: value for key, value in row.items() if key != "name"}
-    with _under("uncertainty", parameters):
+    with under("uncertainty", parameters):
         made = registry.uncertainty_set(row["name"])(problem, **parameters)
         if not isinstance(made, Uncertainty):
             raise InputError(f"uncertainty: {row['name']} made {made!r}, an Uncertainty expected")
@@ -248,14 +103,14 @@ def _deep(config: Config, settings: Any) -> Built:
     else:
         budgets = np.array(config.env.budgets)
     envs = make_envs(config.env, settings.num_envs)
-    close = partial(_close, envs)
+    shut = partial(close, envs)
     try:
         learner = Trainer(envs, budgets, settings, config.seed, steps)
     except BaseException:
-        close()
+        shut()
         raise
     often = max(1, learner.total // 20)
-    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), close, often)
+    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), shut, often)
 
 
 BUILDERS: dict[str, Callable[[Config, Any], Built]] = {"tabular": _tabular, "deep": _deep}

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from rich.console import Console
 
@@ -55,7 +55,7 @@ def _warned_once() -> Iterator[None]:
             print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = cast(Any, show)
         yield
 
 

@@ -22,7 +22,8 @@ from rich.text import Text
 from rcac.errors import InputError
 from rcac.evaluation import evaluate as evaluate_exactly
 from rcac.experiment import config as configuration
-from rcac.experiment.build import make_env, make_envs, make_uncertainty, open_env
+from rcac.experiment.build import make_uncertainty
+from rcac.experiment.environments import close, make_env, make_envs, open_env
 from rcac.experiment.policy import Policy, load_policy
 from rcac.experiment.results import shown_path, within
 from rcac.experiment.runfolder import RunFolder
@@ -68,7 +69,7 @@ def evaluate(settings: Settings, config: Config) -> list[Row]:
         discount = problem.discount if problem else 1.0
         sums = play(envs, policy, settings.episodes, settings.seed, discount, len(budgets))
     finally:
-        envs.close()
+        close(envs)
     signs = np.array([-1.0, *np.ones(len(budgets))]) if problem is None else np.asarray(problem.signs)
     sums *= signs
     labels = problem.labels() if problem else ["return", *_costs(len(budgets))]

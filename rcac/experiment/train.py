@@ -11,8 +11,9 @@ from rich.console import Console
 
 from rcac.errors import InputError
 from rcac.experiment import config as configuration
-from rcac.experiment.build import Built, build, env_label
+from rcac.experiment.build import Built, build
 from rcac.experiment.checkpoint import latest
+from rcac.experiment.environments import env_label
 from rcac.experiment.metrics import read_metrics
 from rcac.experiment.progress import ProgressView
 from rcac.experiment.runfolder import RunFolder

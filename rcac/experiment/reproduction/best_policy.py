@@ -119,7 +119,7 @@ def tables(result: Result) -> str:
             says = "another draw: cannot be told"
         else:
             says = "**impossible**" if _impossible(check) else "possible"
-        told = [
+        numbers = [
             f"{check['objective']:g}",
             f"{check['constraint']:g}",
             number(check["allowed"], 1),

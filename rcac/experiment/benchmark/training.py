@@ -1,0 +1,136 @@
+"""Deep training: environment steps per second with updates included, and the time to a mean return of 475 on clean
+CartPole, beside Stable-Baselines3 (extra `peers`) with the same networks (two tanh layers of 64) on the same machine.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+
+from rcac.deep.settings import DeepSettings
+from rcac.deep.trainer import Trainer
+from rcac.experiment.benchmark.measure import Row, interleaved
+from rcac.registry import algorithm
+
+SOLVED, LIMIT = 475.0, 120.0  # mean return of the last 100 episodes; seconds after which a run is given up
+SEEDS = range(3)
+
+
+def trainer(algo: str, seed: int, **changes: object) -> Trainer:
+    """On the cart-pole without noise: its reward and the cost |x|, budget 200."""
+    settings = replace(algorithm(algo, DeepSettings), trials=0, **changes)  # type: ignore[arg-type]
+    envs = gym.make_vec("rcac/NoisyCartPole-v0", settings.num_envs, "vector_entry_point")
+    return Trainer(envs, [200.0], settings, seed, 500)
+
+
+def steps_per_second(algo: str, updates: int = 12) -> float:
+    running = trainer(algo, 0)
+    for _ in range(3):
+        running.step()
+    before, start = running.position, time.perf_counter()
+    for _ in range(updates):
+        running.step()
+    return (running.position - before) / (time.perf_counter() - start)
+
+
+def time_to_solve(algo: str, seed: int) -> float:
+    running, start = trainer(algo, seed), time.perf_counter()
+    while not running.finished and time.perf_counter() - start < LIMIT:
+        step = running.step()
+        if running.episodes.full and step.metrics["return/episode"] >= SOLVED:
+            return time.perf_counter() - start
+    return np.inf
+
+
+def vector_speed() -> Row:
+    """Our vector cart-pole with noise on, and Gymnasium's own without, 256 copies and the same random actions."""
+    actions = np.random.default_rng(0).integers(0, 2, (200, 256))
+
+    def player(env: gym.vector.VectorEnv) -> Callable[[], None]:
+        def play() -> None:
+            env.reset(seed=0)
+            for action in actions:
+                env.step(action)
+
+        return play
+
+    mode = "vector_entry_point"
+    ours = gym.make_vec("rcac/NoisyCartPole-v0", 256, mode, noise_high=0.04)
+    mine, theirs = interleaved(player(ours), player(gym.make_vec("CartPole-v1", 256, mode)), 31)
+    return Row("noisy CartPole, 256 copies in NumPy", actions.size / mine / 1e6, "M steps/s", theirs / mine, "Gymnasium's vector CartPole")
+
+
+def peers() -> dict[str, Callable[..., object]]:
+    """Stable-Baselines3's learners, by name; empty when it is not installed."""
+    try:
+        import torch
+        from stable_baselines3 import A2C, PPO
+        from stable_baselines3.common.env_util import make_vec_env
+    except ImportError:
+        return {}
+    torch.set_num_threads(1)
+
+    def linear(first: float) -> Callable[[float], float]:
+        return lambda remaining: first * remaining
+
+    def a2c(seed: int) -> object:
+        return A2C("MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), seed=seed, device="cpu")
+
+    def ppo(seed: int) -> object:
+        return PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), seed=seed, device="cpu")
+
+    def tuned_ppo(seed: int) -> object:  # the hyperparameters of rl-zoo for CartPole-v1
+        return PPO(
+            "MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), n_steps=32, batch_size=256, n_epochs=20, gamma=0.98,
+            gae_lambda=0.8, ent_coef=0.0, learning_rate=linear(1e-3), clip_range=linear(0.2), seed=seed, device="cpu",
+        )
+
+    return {"A2C": a2c, "PPO": ppo, "tuned PPO": tuned_ppo}
+
+
+def peer_speed(make: Callable[..., object], steps: int) -> float:
+    learner = make(0)
+    learner.learn(2048)  # type: ignore[attr-defined]
+    start = time.perf_counter()
+    learner.learn(steps)  # type: ignore[attr-defined]
+    return steps / (time.perf_counter() - start)
+
+
+def peer_time_to_solve(make: Callable[..., object], seed: int) -> float:
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    start = time.perf_counter()
+
+    class UntilSolved(BaseCallback):
+        taken = np.inf
+
+        def _on_step(self) -> bool:
+            recent = [episode["r"] for episode in self.model.ep_info_buffer or []]
+            if len(recent) == 100 and np.mean(recent) >= SOLVED:
+                self.taken = time.perf_counter() - start
+            return self.taken == np.inf and time.perf_counter() - start < LIMIT
+
+    watch = UntilSolved()
+    make(seed).learn(100_000, callback=watch)  # type: ignore[attr-defined]
+    return watch.taken
+
+
+def measure() -> list[Row]:
+    rows, others = [vector_speed()], peers()
+    base = {name: peer_speed(others[name], 20_000) for name in ("A2C", "PPO") if name in others}
+    rows += [Row(f"SB3 {name}, 8 environments", speed, "steps/s") for name, speed in base.items()]
+    for algo in ("rcac_npg", "rcac_sqp", "rcac"):
+        speed = steps_per_second(algo)
+        rows.append(Row(f"{algo}, updates included", speed, "steps/s"))
+        rows += [Row("", speed / other, "×", speed / other, f"SB3 {name}") for name, other in base.items()]
+    solved = None
+    if "tuned PPO" in others:
+        solved = float(np.median([peer_time_to_solve(others["tuned PPO"], seed) for seed in SEEDS]))
+        rows.append(Row("SB3 tuned PPO to 475 on CartPole, median of 3 seeds", solved, "s"))
+    for algo in ("rcac_npg", "rcac_sqp", "rcac"):
+        took = float(np.median([time_to_solve(algo, seed) for seed in SEEDS]))
+        ratio = None if solved is None or not np.isfinite([took, solved]).all() else took / solved
+        rows.append(Row(f"{algo} to 475 on CartPole, median of 3 seeds", took, "s", ratio, "SB3 tuned PPO"))
+    return rows

@@ -1,0 +1,308 @@
+"""The reproduction: its parts against known answers, every section at a tiny setting, resumption, and the command."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rcac import nominal_optimum
+from rcac.errors import InputError
+from rcac.experiment import style
+from rcac.experiment.reproduction import best_policy, command, rate, report, river_swim, switch, tabular, wall_clock
+from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
+from rcac.experiment.reproduction.sections import SECTIONS
+from rcac.experiment.reproduction.store import Store
+from rcac.tabular.solve import solve
+
+ROOT = Path(__file__).parents[1]
+SMALL_NETWORKS = ["algo.actor_hidden=[8]", "algo.critic_hidden=[8]", "algo.num_envs=8", "algo.rollout_length=64"]
+DEEP = {"seeds": 2, "steps": 2048, "episodes": 2, "noise": [0.0, 0.04], "changes": SMALL_NETWORKS}
+TINY = {
+    "step_sizes": {"iterations": 5, "worlds": ["river_swim", "garnet"], "methods": ["rnpg", "epirc_pgs"]},
+    "river_swim": {"radii": [1e-2], "iterations": 20, "every": 9},
+    "wall_clock": {"worlds": ["river_swim"], "discounts": [0.9, 0.99], "iterations": 10, "repetitions": 1, "every": 6},
+    "best_policy": {
+        "worlds": ["river_swim", "garnet"],
+        "discounts": [0.9, 0.99],
+        "iterations": 10,
+        "step_sizes": [1.0],
+    },
+    "curves": {"worlds": ["river_swim", "garnet"], "iterations": 30},
+    "rate": {"sets": ["kl_ball"], "iterations": [5, 100, 200], "tune_at": 10},
+    "switch": {"iterations": 60},
+    "cartpole": {"algorithms": ["rcac_npg", "epirc_pgs_deep"], **DEEP},
+    "tradeoff": {
+        "algorithms": ["cac", "rcac_sqp"],
+        **DEEP,
+        "seeds": 1,
+        "wind": [0.0, 1.0],
+        "length": [1.0],
+        "radii": [0.0],
+        "radius_seeds": 1,
+    },
+}
+
+
+# Parts
+
+
+def test_budgets_keep_their_meaning_at_every_discount():
+    """A cost of c at every step is c/(1−γ): the budget per step is the same."""
+    for world in tabular.WORLDS:
+        per_step = [tabular.problem(world, g).budgets * (1 - g) for g in (0.9, 0.99, 0.995)]
+        np.testing.assert_allclose(per_step, [per_step[1]] * 3)
+    assert tabular.problem("river_swim").budgets == pytest.approx([42.0])
+
+
+def test_the_linear_program_allows_what_the_design_says():
+    model = tabular.problem("river_swim", initial="uniform")
+    assert -nominal_optimum(model).value == pytest.approx(46.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [
+        ([[-1, 5], [-3, 2], [-2, 1], [-9, 3]], 1),  # the best of the feasible ones
+        ([[-1, 5], [-3, 4], [-2, 6]], 1),  # none is: the least violating
+    ],
+)
+def test_best_iterate(returns, expected):
+    assert tabular.best_iterate(np.array(returns, float), np.array([2.0])) == expected
+
+
+def test_an_attempt_tells_what_the_solver_found():
+    model, uncertain = tabular.problem("garnet"), tabular.penalty("garnet")
+    run, found = tabular.attempt(model, "rsqp", uncertain), solve(model, "rsqp", uncertain)
+    assert run["objective"] == pytest.approx(-found.returns[0])
+    assert run["constraint"] == pytest.approx(-found.returns[1])  # a utility, in its own sign
+    assert run["feasible"]
+    assert run["constraint"] >= 90
+
+
+def test_first_near_policy_must_be_feasible():
+    returns = np.array([[-5.0, 3.0], [-4.0, 1.0], [-4.9, 2.0]])
+    assert wall_clock.reached(returns, np.array([2.0]), goal=-4.5) == 2
+    assert wall_clock.reached(returns, np.array([2.0]), goal=-5.0) is None
+
+
+def test_the_surrogates_minimum_is_below_every_policys():
+    model, uncertain = rate.positive_costs(), tabular.penalty("river_swim")
+    lam, slack = 200.0, 1.0
+    least = rate.least_surrogate(model, uncertain, lam, slack)
+    found = solve(model, "rnpg", uncertain, iterations=400, step_size=20.0, lam=lam, slack=slack)
+    excess = found.history["returns"] @ np.diag([1 / lam, 1.0]) + np.array([0.0, slack - model.budgets[0]])
+    reached = excess.max(axis=1)
+    assert (reached >= least - 1e-6).all()
+    assert reached.min() <= least + 0.05
+
+
+def test_slope_of_a_power():
+    counts = [10, 100, 1000, 10_000]
+    assert rate.slope(counts, [3 * t**-0.5 for t in counts]) == pytest.approx(-0.5)
+
+
+def test_shares_of_the_switch():
+    assert switch.shares([0, 0, 1, 1, 0]) == (0.5, 2)
+
+
+def test_every_method_of_a_comparison_gets_as_many_settings():
+    for grids in (river_swim.GRIDS, wall_clock.GRIDS):
+        assert len({len(grid) for method, grid in grids.items() if method != "rsqp"}) == 1
+        assert grids["rsqp"] == [{}]
+
+
+def test_printed_numbers_against_the_program():
+    [check] = [c for c in best_policy._checks("river_swim", 0.99) if c["method"] == "rnpg"]
+    assert (check["objective"], check["constraint"]) == (102.1, 42.2)
+    assert check["allowed"] < 50 < check["objective"]
+    assert best_policy._impossible(check)
+    assert not best_policy._impossible({**check, "objective": 40.0})
+
+
+def test_verdicts_and_tables():
+    assert [verdict(True, True), verdict(False, True), verdict(False, False)] == [HOLDS, IN_PART, NOT]
+    assert markdown(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+def test_every_method_has_a_look_of_its_own():
+    for group in (tabular.METHODS, SECTIONS["cartpole"].settings["full"]["algorithms"]):
+        looks = [style.look(method) for method in group]
+        for part in ("name", "colour", "marker"):
+            assert len({getattr(own, part) for own in looks}) == len(group)
+
+
+# Sections
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    return {name: section.compute(TINY[name], Once(folder)) for name, section in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("name", list(SECTIONS))
+def test_section(name, results, tmp_path):
+    """Plain data; a table, figures and verdicts from what comes back from the disk."""
+    section = SECTIONS[name]
+    result = json.loads(json.dumps(results[name], allow_nan=False))
+    lines = section.tables(result).split("\n")
+    assert sum(line.startswith("| ---") for line in lines) >= 1
+    for before, line in itertools.pairwise(lines):
+        if line.startswith("|") and before.startswith("|"):
+            assert line.count(" | ") == before.count(" | ")
+    for file, shown in section.figures(result).items():
+        style.save(shown, tmp_path, file)
+        assert (tmp_path / f"{file}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (tmp_path / f"{file}.pdf").read_bytes()[:4] == b"%PDF"
+    found = section.claims(result)
+    assert found
+    assert {claim.verdict for claim in found} <= {HOLDS, IN_PART, NOT}
+
+
+def test_settings_of_quick_full_and_tiny_have_the_same_keys():
+    for name, section in SECTIONS.items():
+        assert section.settings.keys() == {*command.SETTINGS}
+        assert section.settings["quick"].keys() == section.settings["full"].keys() == TINY[name].keys()
+
+
+def test_cartpole_is_trained_and_tested(results):
+    runs = results["cartpole"]["methods"]["rcac_npg"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    for run in runs:
+        assert run["summary"]["steps"] <= 2048
+        assert len(run["curve"]["steps"]) == len(run["curve"]["cost"]) > 0
+        for test in run["tests"]:
+            assert len(test["returns"]) == len(test["costs"]) == 2
+            assert all(1 <= value <= 500 for value in test["returns"])
+
+
+# The store
+
+
+class Counted:
+    """A section of three pieces that counts what it computes, and can be stopped before any of them."""
+
+    def __init__(self):
+        self.computed, self.stop_before = [], None
+        self.section = Section("counted", "Counted", "", {}, self.compute, self._tables, lambda r: {}, self._claims)
+
+    def compute(self, settings, once):
+        return {"pieces": [once(f"piece {k}", self.piece, k, settings["factor"]) for k in range(3)]}
+
+    def piece(self, k, factor):
+        if k == self.stop_before:
+            raise KeyboardInterrupt
+        self.computed.append(k)
+        return {"value": (k * factor, 0.1)}
+
+    def _tables(self, result):
+        return markdown(["a"], [[str(len(result["pieces"]))]])
+
+    def _claims(self, result):
+        return [Claim("It counts", HOLDS, "it does")]
+
+
+def test_a_second_start_computes_only_what_is_missing(tmp_path):
+    counted, said = Counted(), []
+    counted.stop_before = 2
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).compute(counted.section, {"factor": 2})
+    assert counted.computed == [0, 1]
+    assert Store(tmp_path).result(counted.section, {"factor": 2}) is None
+    counted.stop_before = None
+    first = Store(tmp_path, said.append).compute(counted.section, {"factor": 2})
+    assert counted.computed == [0, 1, 2]
+    assert said == ["counted: piece 2"]
+    assert Store(tmp_path).compute(counted.section, {"factor": 2}) == first
+    assert Store(tmp_path).result(counted.section, {"factor": 2}) == first
+    assert counted.computed == [0, 1, 2]
+    assert first == {"pieces": [{"value": [0, 0.1]}, {"value": [2, 0.1]}, {"value": [4, 0.1]}]}
+
+
+def test_other_settings_or_another_version_start_anew(tmp_path, monkeypatch):
+    counted = Counted()
+    Store(tmp_path).compute(counted.section, {"factor": 2})
+    assert Store(tmp_path).result(counted.section, {"factor": 3}) is None
+    Store(tmp_path).compute(counted.section, {"factor": 3})
+    assert counted.computed == [0, 1, 2] * 2
+    monkeypatch.setattr("rcac.experiment.reproduction.store.__version__", "9.9")
+    Store(tmp_path).compute(counted.section, {"factor": 3})
+    assert counted.computed == [0, 1, 2] * 3
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    counted = Counted()
+    (tmp_path / "counted.json").write_text('{"key": ')
+    with pytest.raises(InputError, match=r"counted\.json: cannot be read"):
+        Store(tmp_path).compute(counted.section, {"factor": 2})
+
+
+def test_the_report_says_what_is_there_and_what_is_not(tmp_path):
+    counted, other = Counted(), Counted()
+    sections = [
+        counted.section._replace(settings={"quick": {"factor": 2}}),
+        other.section._replace(name="other", title="Other", settings={"quick": {"factor": 2}}),
+    ]
+    store = Store(tmp_path)
+    store.compute(sections[0], {"factor": 2})
+    text = report.write(store, sections, "quick").read_text()
+    assert "- *holds*: It counts. It does." in text
+    assert "## Other\n\nNot computed yet" in text
+
+
+# The command
+
+
+def run(*arguments, cwd):
+    command_line = [sys.executable, str(ROOT / "scripts" / "reproduce.py"), *arguments]
+    return subprocess.run(command_line, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "nothing given"),
+        (["qick"], "qick"),
+        (["quick", "full"], "full"),
+        (["runs="], "runs="),
+        (["--fast"], "--fast"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, word, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert word in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert command.main(["quick", "switch", f"runs={tmp_path / 'file'}"]) == 2
+    assert capsys.readouterr().err.strip().split("\n")[-1].startswith(str(tmp_path / "file"))
+
+
+def test_help(capsys):
+    assert command.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in [*SECTIONS, *command.SETTINGS])
+
+
+def test_the_script_computes_a_section_once(tmp_path, capsys, monkeypatch):
+    first = run("quick", "switch", f"runs={tmp_path}", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "switch: kl_ball\n" in first.stderr
+    folder = tmp_path / "reproduction" / "quick"
+    assert first.stdout.strip() == "reproduction/quick/report.md"
+    assert {path.name for path in folder.iterdir()} == {"switch.json", "switch.png", "switch.pdf", "report.md"}
+    kept = (folder / "switch.json").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["quick", "switch", "runs=."]) == 0
+    assert "kl_ball" not in capsys.readouterr().err
+    assert (folder / "switch.json").read_bytes() == kept
