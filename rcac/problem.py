@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from rcac.errors import InputError
+
+if TYPE_CHECKING:
+    from rcac.estimation import Estimate
 
 ROW_SUM_TOLERANCE = 1e-8
 FORMAT = 1  # of the .npz file
@@ -135,6 +138,13 @@ class RCMDP:
             initial = np.full(reward.shape[0], 1 / reward.shape[0])
         signs = np.concatenate([[-1.0], np.ones(len(stacked[1])), -np.ones(len(stacked[2]))])
         return cls(kernel, np.concatenate(stacked), np.concatenate([ceilings, -floors]), initial, discount, signs=signs)
+
+    @staticmethod
+    def from_transitions(*args: Any, **kwargs: Any) -> "Estimate":
+        """Estimate a problem from logged transitions: see `rcac.estimation.from_transitions`."""
+        from rcac.estimation import from_transitions
+
+        return from_transitions(*args, **kwargs)
 
     @property
     def num_states(self) -> int:
