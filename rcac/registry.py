@@ -9,6 +9,7 @@ Ours come first, then what is registered in code, then what installed packages o
 name is asked for.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -130,8 +131,11 @@ def algorithm_row(name: str) -> dict[str, Any]:
 
 
 def algorithms(family: str | None = None) -> dict[str, dict[str, Any]]:
-    """Every algorithm's row, by name; of one family, if given."""
-    found = {name: algorithm_row(name) for name in algorithm_names()}
+    """Every algorithm's row, by name; of one family, if given. What cannot be loaded is left out."""
+    found = {}
+    for name in algorithm_names():
+        with contextlib.suppress(InputError):
+            found[name] = algorithm_row(name)
     return {name: row for name, row in found.items() if family in (None, row.get("family"))}
 
 

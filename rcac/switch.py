@@ -104,3 +104,18 @@ class Epigraph:
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return (float(np.max(self.terms(returns, budgets))),)
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The epigraph's level, halved after each phase: reached levels drop the upper half, others the lower."""
+
+    low: float  # no policy is believed to have J_0 below this
+    high: float  # some feasible policy is believed to have J_0 below this
+
+    @property
+    def level(self) -> float:
+        return (self.low + self.high) / 2
+
+    def halved(self, reached: bool) -> "Bisection":
+        return Bisection(self.low, self.level) if reached else Bisection(self.level, self.high)

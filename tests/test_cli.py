@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import json
 import multiprocessing
 import os
@@ -324,6 +325,16 @@ def test_bad_input_is_one_line_exit_2_and_no_folder(run, tmp_path, text):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("unplotted")
+def test_a_full_disk_after_the_training_is_one_line(run, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "policy.npz")
+
+    monkeypatch.setattr(training, "_write_table", full)
+    done = run("env=river_swim progress=false")
+    assert (done.code, done.err) == (1, "no space left (No space left on device: policy.npz)\n")
+
+
 def test_infeasible_is_proved_before_there_is_a_folder(run, tmp_path):
     done = run("env=river_swim env.kwargs.budget=5")
     assert done.code == 3
@@ -419,6 +430,16 @@ class TestAnyEnvironment:
         identity = json.loads(Path(kept, "manifest.json").read_text())["identity"]
         assert checkpoint.load(Path(kept), identity).data["position"] >= 64
         assert "Traceback" not in done.err
+
+    def test_one_that_cannot_be_put_down_begins_anew(self, run, monkeypatch):
+        with monkeypatch.context() as patch:
+            interrupted_after(3, patch)
+            part = run(GYM)
+        assert part.code == 130
+        done = run(f"resume={part.folder}")
+        assert done.code == 0
+        assert "new episodes begin" in done.err
+        assert "new episodes" not in part.err
 
     def test_async_copies(self, run):
         done = run(f"{GYM} env.vectorization=async progress=false")

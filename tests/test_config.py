@@ -140,6 +140,10 @@ REFUSED = {
     "env=garnet algo._target_=os.system": "algo._target_: _target_ given, .* nothing is instantiated from text",
     "env=gym env.id=x env.budgets=[1] env.kwargs._target_=x": "_target_ given",
     "env=gym env.id=x env.budgets=[1] env.kwargs={a:{_target_:x}}": "env.kwargs.a._target_: _target_ given",
+    "env=garnet env.name=river_swim": r"env.name: 'river_swim' given, 'garnet' expected \(another is chosen with env=…\)",
+    "env=garnet algo.family=deep": "algo.family: 'deep' given, 'tabular' expected",
+    "env=garnet algo.name=x": "algo.name: 'x' given, 'rsqp' expected",
+    "env=garnet uncertainty.name=nominal": "uncertainty.name: 'nominal' given, 'kl_ball' expected",
     "env=garnet hydra.run.dir=x": "hydra.run.dir: no such key",
 }  # fmt: skip
 

@@ -164,6 +164,8 @@ def test_what_packages_offer():
 @pytest.mark.usefixtures("package")
 def test_a_broken_package_breaks_only_what_it_offers():
     assert compose(["env=river_swim", "algo=rnpg"]).algo["name"] == "rnpg"
+    assert {"offered", "rnpg"} < set(registry.algorithms("tabular"))
+    assert "broken" not in registry.algorithms()
     with pytest.raises(InputError, match=r"algo: 'broken' of broken_offering:row cannot be loaded \(RuntimeError"):
         compose(["env=river_swim", "algo=broken"])
     with pytest.raises(InputError, match="algo: 'nope' given, one of broken, cac, "):

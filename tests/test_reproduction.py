@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rcac import nominal_optimum
+from rcac import nominal_optimum, registry
 from rcac.errors import InputError
 from rcac.experiment import style
 from rcac.experiment.reproduction import best_policy, command, rate, report, river_swim, switch, tabular, wall_clock
 from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
 from rcac.experiment.reproduction.sections import SECTIONS
-from rcac.experiment.reproduction.store import Store
+from rcac.experiment.reproduction.store import Store, defaults
 from rcac.tabular.solve import solve
 
 ROOT = Path(__file__).parents[1]
 SMALL_NETWORKS = ["algo.actor_hidden=[8]", "algo.critic_hidden=[8]", "algo.num_envs=8", "algo.rollout_length=64"]
-DEEP = {"seeds": 2, "steps": 2048, "episodes": 2, "noise": [0.0, 0.04], "changes": SMALL_NETWORKS}
+DEEP = {"seeds": 1, "steps": 2048, "episodes": 2, "noise": [0.0, 0.04], "changes": SMALL_NETWORKS}
 TINY = {
     "step_sizes": {"iterations": 5, "worlds": ["river_swim", "garnet"], "methods": ["rnpg", "epirc_pgs"]},
     "river_swim": {"radii": [1e-2], "iterations": 20, "every": 9},
@@ -38,7 +38,6 @@ TINY = {
     "tradeoff": {
         "algorithms": ["cac", "rcac_sqp"],
         **DEEP,
-        "seeds": 1,
         "wind": [0.0, 1.0],
         "length": [1.0],
         "radii": [0.0],
@@ -141,7 +140,11 @@ def test_every_method_has_a_look_of_its_own():
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    return {name: section.compute(TINY[name], Once(folder)) for name, section in SECTIONS.items()}
+    found = {name: section.compute(TINY[name], Once(folder)) for name, section in SECTIONS.items()}
+    for name in ("cartpole", "tradeoff"):  # a second seed without a second training
+        for runs in found[name]["methods"].values():
+            runs.append({**runs[0], "seed": 1, "seconds": 2 * runs[0]["seconds"]})
+    return found
 
 
 @pytest.mark.parametrize("name", list(SECTIONS))
@@ -154,10 +157,9 @@ def test_section(name, results, tmp_path):
     for before, line in itertools.pairwise(lines):
         if line.startswith("|") and before.startswith("|"):
             assert line.count(" | ") == before.count(" | ")
-    for file, shown in section.figures(result).items():
-        style.save(shown, tmp_path, file)
-        assert (tmp_path / f"{file}.png").read_bytes()[:4] == b"\x89PNG"
-        assert (tmp_path / f"{file}.pdf").read_bytes()[:4] == b"%PDF"
+    for shown in section.figures(result).values():
+        shown.savefig(tmp_path / "figure.png", dpi=40)
+        assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     found = section.claims(result)
     assert found
     assert {claim.verdict for claim in found} <= {HOLDS, IN_PART, NOT}
@@ -188,7 +190,9 @@ class Counted:
 
     def __init__(self):
         self.computed, self.stop_before = [], None
-        self.section = Section("counted", "Counted", "", {}, self.compute, self._tables, lambda r: {}, self._claims)
+        self.section = Section(
+            "counted", "Counted", "", "tabular", {}, self.compute, self._tables, lambda r: {}, self._claims
+        )
 
     def compute(self, settings, once):
         return {"pieces": [once(f"piece {k}", self.piece, k, settings["factor"]) for k in range(3)]}
@@ -232,6 +236,17 @@ def test_other_settings_or_another_version_start_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("rcac.experiment.reproduction.store.__version__", "9.9")
     Store(tmp_path).compute(counted.section, {"factor": 3})
     assert counted.computed == [0, 1, 2] * 3
+
+
+def test_other_defaults_of_a_method_start_anew_and_only_its_own_family(monkeypatch):
+    before = {family: defaults(family) for family in ("tabular", "deep")}
+    assert before["tabular"] != before["deep"]
+    rows = {name: {**row} for name, row in registry.algorithms("tabular").items()}
+    rows["rnpg"]["step_size"] = 2.0
+    other = registry.algorithms
+    monkeypatch.setattr(registry, "algorithms", lambda family: rows if family == "tabular" else other(family))
+    assert defaults("tabular") != before["tabular"]
+    assert defaults("deep") == before["deep"]
 
 
 def test_a_damaged_file_is_named(tmp_path):
@@ -301,6 +316,8 @@ def test_the_script_computes_a_section_once(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "reproduction" / "quick"
     assert first.stdout.strip() == "reproduction/quick/report.md"
     assert {path.name for path in folder.iterdir()} == {"switch.json", "switch.png", "switch.pdf", "report.md"}
+    assert (folder / "switch.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "switch.pdf").read_bytes()[:4] == b"%PDF"
     kept = (folder / "switch.json").read_bytes()
     monkeypatch.chdir(tmp_path)
     assert command.main(["quick", "switch", "runs=."]) == 0

@@ -4,25 +4,10 @@ A phase descends max{J_0 − b_0, J_n − b_n}. If at its end that maximum is wi
 reached and the upper half is dropped; if not, the lower half.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from rcac.deep.settings import DeepSettings
-from rcac.switch import CRPO, Epigraph, Surrogate, Switch
-
-
-@dataclass(frozen=True)
-class Bisection:
-    low: float  # no policy is believed to have J_0 below this
-    high: float  # some feasible policy is believed to have J_0 below this
-
-    @property
-    def level(self) -> float:
-        return (self.low + self.high) / 2
-
-    def halved(self, reached: bool) -> "Bisection":
-        return Bisection(self.low, self.level) if reached else Bisection(self.level, self.high)
+from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch
 
 
 def bracket(lowest_cost: float, highest_cost: float, gamma: float) -> Bisection:

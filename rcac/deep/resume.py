@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from rcac.deep.best import Candidate
-from rcac.deep.level import Bisection
 from rcac.learner import State
+from rcac.switch import Bisection
 
 if TYPE_CHECKING:
     from rcac.deep.trainer import Trainer

@@ -14,7 +14,7 @@ from rich.console import Console
 from rcac import __version__
 from rcac.envs.wrappers import EnvironmentFault
 from rcac.errors import Infeasible, InputError
-from rcac.experiment.runner import TrainingStopped
+from rcac.experiment.runner import FULL, TrainingStopped
 
 
 def train(argv: list[str] | None = None) -> NoReturn:
@@ -40,6 +40,10 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         return _failed(f"Infeasible: {error}", 3)
     except (TrainingStopped, EnvironmentFault) as error:
         return _failed(str(error), 1)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return _failed(f"no space left ({error.strerror}: {error.filename})", 1)
     except KeyboardInterrupt:
         return _failed("stopped at once", 130)
 

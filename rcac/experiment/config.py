@@ -36,6 +36,7 @@ class Choices(NamedTuple):
 
 
 GROUPS = Choices._fields
+FIXED = ("env.name", "algo.name", "algo.family", "uncertainty.name")  # what a choice is, not how it is set
 
 
 # Composition
@@ -121,6 +122,9 @@ def _primary() -> DictConfig:
 def assign(config: DictConfig, key: str, value: Any) -> None:
     """Set a known key, converted to its type; the entries of a dictionary one by one."""
     node = _find(config, key)
+    if key in FIXED and value != node._value():
+        group = key.split(".")[0]
+        raise InputError(f"{key}: {value!r} given, {node._value()!r} expected (another is chosen with {group}=…)")
     if isinstance(value, dict) and isinstance(node, DictConfig) and not _open(config, key):
         for name, entry in value.items():
             assign(config, f"{key}.{name}", entry)

@@ -33,9 +33,11 @@ def env_id(env: Env) -> str:
         return name
     path = Path(env.path).resolve()
     name = f"custom/{''.join(c if c.isalnum() else '_' for c in path.stem)}-v0"
-    with under("env", {"path": None}):
-        gym.registry.pop(name, None)  # the file may have changed since
-        register_rcmdp(name, path, env.max_episode_steps)
+    known = gym.registry.get(name)
+    if known is None or (known.kwargs, known.max_episode_steps) != ({"problem": str(path)}, env.max_episode_steps):
+        gym.registry.pop(name, None)  # another file of that name
+        with under("env", {"path": None}):
+            register_rcmdp(name, path, env.max_episode_steps)
     return name
 
 

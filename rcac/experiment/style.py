@@ -69,13 +69,17 @@ def panel(axes: Axes, title: str = "", x: str = "", y: str = "") -> Axes:
     return axes
 
 
-def level(axes: Axes, value: float, words: str, colour: str = BUDGET, *, below: bool = False) -> None:
-    """A horizontal line, named inside the panel at its right end."""
+def level(
+    axes: Axes, value: float, words: str, colour: str = BUDGET, *, below: bool = False, left: bool = False
+) -> None:
+    """A horizontal line, named inside the panel at one of its ends."""
     axes.axhline(value, color=colour, linestyle="--" if colour == BUDGET else ":", linewidth=1.2, zorder=1.5)
-    side: Any = dict(va="top" if below else "bottom", ha="right", fontsize=7.5, color=colour)
-    offset = (-2, -2 if below else 2)
+    side: Any = dict(va="top" if below else "bottom", ha="left" if left else "right", fontsize=7.5, color=colour)
+    offset = (2 if left else -2, -2 if below else 2)
     at: Any = ("axes fraction", "data")
-    text = axes.annotate(words, (1, value), offset, xycoords=at, textcoords="offset points", zorder=6, **side)
+    text = axes.annotate(
+        words, (0 if left else 1, value), offset, xycoords=at, textcoords="offset points", zorder=6, **side
+    )
     text.set_path_effects([HALO])
 
 

@@ -60,6 +60,9 @@ def resume(path: str, progress: bool | None = None) -> Trained:
 
 def _run(config: Config, built: Built, folder: RunFolder, *, resume: bool) -> Trained:
     learner, console = built.learner, Console(stderr=True)
+    if resume and config.progress and not learner.state().data.get("exact", True):
+        line = "its environment cannot be put down in the middle of an episode: new episodes begin"
+        console.print(line, soft_wrap=True)
     watched = Watched(learner, config.progress, console)
     with folder:
         try:

@@ -11,7 +11,7 @@ from rcac.errors import InputError
 from rcac.evaluation import Evaluation, Warm, evaluate_checked
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
-from rcac.switch import CRPO, Epigraph, Surrogate, Switch, automatic_slack, violation
+from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
 from rcac.tabular.bounds import Bounds
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
@@ -65,7 +65,7 @@ class Solver:
         self.best: Iterate | None = None
         self.history: dict[str, list] = {"returns": [], "index": [], "best": []}
         # the epigraph's level b_0 is bisected over [low, high], `levels` phases of equal length
-        self.low, self.high = bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount)
+        self.bisection = Bisection(bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount))
         self.phase_best = np.inf
         if settings.slack is None:
             slack = automatic_slack(float(problem.costs[0].max()), problem.discount, settings.lam)
@@ -76,7 +76,7 @@ class Solver:
 
     @property
     def switch(self) -> Switch:
-        return Epigraph((self.low + self.high) / 2) if self.settings.switch == "epigraph" else self.ranking
+        return Epigraph(self.bisection.level) if self.settings.switch == "epigraph" else self.ranking
 
     @property
     def finished(self) -> bool:
@@ -119,14 +119,10 @@ class Solver:
         """At the end of a phase, keep the half of the levels that the phase points to."""
         if self.settings.switch != "epigraph":
             return
-        level = (self.low + self.high) / 2
-        self.phase_best = min(self.phase_best, Epigraph(level).merit(evaluation.returns, self.problem.budgets)[0])
+        level = Epigraph(self.bisection.level)
+        self.phase_best = min(self.phase_best, level.merit(evaluation.returns, self.problem.budgets)[0])
         if self.position % max(1, self.total // self.settings.levels) == 0:
-            if self.phase_best <= 0:
-                self.high = level
-            else:
-                self.low = level
-            self.phase_best = np.inf
+            self.bisection, self.phase_best = self.bisection.halved(self.phase_best <= 0), np.inf
 
     def _report(self, evaluation: Evaluation, index: int) -> Step:
         assert self.best is not None
@@ -179,7 +175,7 @@ class Solver:
         if self.best is not None:
             tensors |= {"best/policy": self.best.policy, "best/values": self.best.values, "best/returns": self.best.returns}
         data = {
-            "position": self.position, "history": self.history, "low": self.low, "high": self.high,
+            "position": self.position, "history": self.history, "low": self.bisection.low, "high": self.bisection.high,
             "phase_best": self.phase_best, "step": self.step_part.state(),
             "best": None if self.best is None else [list(self.best.merit), self.best.error_bound],
         }
@@ -195,7 +191,7 @@ class Solver:
         if "warm/values" in tensors:
             self.warm = Warm(tensors["warm/values"], tensors.get("warm/memory"))
         self.position, self.history = data["position"], data["history"]
-        self.low, self.high, self.phase_best = data["low"], data["high"], data["phase_best"]
+        self.bisection, self.phase_best = Bisection(data["low"], data["high"]), data["phase_best"]
         self.step_part.load(data["step"])
         if self.position:
             self.evaluation = self._evaluate(self.current, self.warm)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rcac.experiment import style
 from rcac.experiment.plots import INK
-from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, number, verdict, yes
+from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
 from rcac.experiment.reproduction.tabular import (
     METHODS,
     PAPERS_LAMBDA,
@@ -122,8 +122,8 @@ def tables(result: Result) -> str:
         numbers = [
             f"{check['objective']:g}",
             f"{check['constraint']:g}",
-            number(check["allowed"], 1),
-            number(check["ceiling"], 1),
+            "no policy" if check["allowed"] is None else f"{check['allowed']:.1f}",
+            f"{check['ceiling']:.1f}",
         ]
         checks.append(
             [WORLDS[check["world"]], f"{check['discount']:g}", style.look(check["method"]).name, *numbers, says]
@@ -153,28 +153,30 @@ def figures(result: Result) -> dict[str, Figure]:
     discounts = list(dict.fromkeys(cell["discount"] for cell in result["cells"]))
     shown = style.figure(2.3 * len(worlds) + 0.9, 0.9 + 0.95 * len(discounts))
     every = shown.subplots(len(discounts), len(worlds), sharex=True, squeeze=False)
+    shares = [100 * run["objective"] / cell["best"] for cell in result["cells"] for run in cell["methods"].values()]
+    least = 10 * np.floor(min(shares) / 10 - 0.2)
     for cell in result["cells"]:
         row, column = discounts.index(cell["discount"]), worlds.index(cell["world"])
         title = WORLDS[cell["world"]] if row == 0 else ""
         last = row == len(discounts) - 1
         axes = style.panel(every[row, column], title, "worst-case reward, % of the bound" if last else "")
-        _row(axes, cell, named=column == 0)
+        _row(axes, cell, least, named=column == 0)
     return {"best_policy": shown}
 
 
-def _row(axes: Axes, cell: dict[str, Any], named: bool) -> None:
+def _row(axes: Axes, cell: dict[str, Any], least: float, named: bool) -> None:
     places = np.arange(len(METHODS))[::-1]
     for method, place in zip(METHODS, places, strict=True):
         run, own = cell["methods"][method], style.look(method)
         share = 100 * run["objective"] / cell["best"]
         face = own.colour if run["feasible"] else "white"
-        axes.plot([0, share], [place, place], color=own.colour, linewidth=1, alpha=0.5)
+        axes.plot([least, share], [place, place], color=own.colour, linewidth=1, alpha=0.5)
         axes.scatter([share], [place], marker=own.marker, s=26, facecolor=face, edgecolor=own.colour, zorder=3)
         words: Any = dict(textcoords="offset points", va="center", fontsize=7, color=INK)
-        axes.annotate(f"{run['objective']:.1f}", (103, place), (0, 0), **words)
+        axes.annotate(f"{run['objective']:.1f}", (100, place), (7, 0), **words)
     axes.axvline(100, color=style.BOUND, linestyle=":", linewidth=1.2)
-    axes.set_xlim(50, 118)
-    axes.set_xticks([50, 75, 100])
+    axes.set_xlim(least, 100 + 0.35 * (100 - least))
+    axes.set_xticks([least, (least + 100) / 2, 100])
     axes.set_ylim(-0.7, len(METHODS) - 0.3)
     axes.set_yticks(places, [style.look(method).name for method in METHODS] if named else [""] * len(METHODS))
     if named:
@@ -209,9 +211,9 @@ def claims(result: Result) -> list[Claim]:
     most = max(c["methods"][METHODS[-1]]["evaluations"] for c in cells)
     found.append(
         Claim(
-            "(Ours) RSQP, untuned, earns at least what every other method does at its best step size",
+            "(Ours) RSQP, untuned, earns at least what every other method does at its best step size (to 1e-6)",
             verdict(all(gap >= -1e-6 for gap in lead), any(gap >= -1e-6 for gap in lead)),
-            f"its lead is {min(lead):.3f} at least and {max(lead):.2f} at most, in at most {most} evaluations",
+            f"its lead is {min(lead):.1e} at least and {max(lead):.2f} at most, in at most {most} evaluations",
         )
     )
     told = [check for check in result["checks"] if check["world"] not in DRAWN]
@@ -224,7 +226,7 @@ def claims(result: Result) -> list[Claim]:
         found.append(
             Claim(
                 "The printed rewards and costs belong to policies of the stated models",
-                verdict(not bad, len(bad) < len(told)),
+                verdict(not bad, 2 * len(bad) <= len(told)),
                 f"{len(bad)} of {len(told)} printed pairs are above what the nominal linear program allows at their cost, "
                 f"as on river-swim at γ {example['discount']:g}: {example['objective']:g} printed at cost "
                 f"{example['constraint']:g}, {example['allowed']:.1f} allowed",
@@ -244,6 +246,7 @@ SECTION = Section(
     "Best policies",
     "All methods by one exact evaluator at the same γ, under the paper's KL penalty, with budgets scaled to γ. The "
     "paper's table prints other budgets (42.5, 90, 52.5, 52.5) than its hyperparameters (42, 90, 55, 60), which we use.",
+    "tabular",
     {
         "quick": {
             "worlds": ["river_swim", "frozen_lake"],

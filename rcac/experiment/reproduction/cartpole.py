@@ -178,6 +178,7 @@ SECTION = Section(
     "Noisy CartPole",
     "Noise on the observation, uniform in [0, δ], δ .04 in training and test. The cost of an episode is the sum of |x| over "
     "at most 500 steps, the budget 200. Policies act as trained, drawing their actions. Seconds are of training, one thread.",
+    "deep",
     {
         "quick": {
             "algorithms": ALGORITHMS,

@@ -116,13 +116,16 @@ def _lambdas(result: Result) -> Figure:
     style.panel(right, "", "robust evaluations", "worst-case cost")
     for run, shade in zip(result["lambdas"], SHADES, strict=True):
         for axes, name in ((left, "objective"), (right, "constraint")):
-            axes.plot(run["evaluation"], run[name], color=shade, linewidth=1.3, label=f"λ = {run['lam']:g}")
+            axes.plot(run["evaluation"], run[name], color=shade, linewidth=0.5, alpha=0.45)
+            best = run[f"best_{name}"]
+            axes.plot(run["evaluation"], best, color=shade, linewidth=1.7, label=f"λ = {run['lam']:g}")
     style.level(left, result["limits"]["best"], f"bound {result['limits']['best']:.1f}", style.BOUND)
     style.level(right, result["limits"]["budget"], f"budget {result['limits']['budget']:g}")
     left.margins(y=0.12)
     right.margins(y=0.12)
     _time_axis(left, result["iterations"])
     handles, labels = left.get_legend_handles_labels()
+    style.note(shown, "Thick: the best policy so far by the surrogate; thin: the present one.")
     place: Any = dict(loc="outside right center", frameon=False, fontsize=8.5, labelcolor=INK)
     shown.legend(handles[::-1], labels[::-1], **place)
     return shown
@@ -175,6 +178,7 @@ SECTION = Section(
     "Learning curves and the effect of λ",
     "Every evaluated policy, γ .99, the paper's KL penalty, default settings, from the uniform policy. RSQP's curve ends "
     "where it stops (diamond). The horizontal axis is logarithmic.",
+    "tabular",
     {
         "quick": {"worlds": ["river_swim", "frozen_lake"], "iterations": 150},
         "full": {"worlds": list(WORLDS), "iterations": 1000},

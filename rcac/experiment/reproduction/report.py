@@ -7,6 +7,11 @@ from rcac.experiment.reproduction.section import Claim, Result, Section, markdow
 from rcac.experiment.reproduction.store import Store
 from rcac.experiment.runfolder import replace_file, versions
 
+QUICK = """\
+This is the quick setting: it shows that everything works. Trainings are far too short and tuning too coarse to judge
+the claims; `python scripts/reproduce.py full` does.
+"""
+
 OPENING = """\
 # The paper's experiments, made again
 
@@ -32,7 +37,8 @@ def write(store: Store, sections: list[Section], setting: str) -> Path:
         chapters.append(_chapter(section, result, found, store.folder))
     made = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
     summary = markdown(["section", "claim", "verdict", "what was measured"], verdicts, left=4)
-    text = "\n".join([OPENING.format(setting=setting, versions=made), "## Verdicts\n", summary, "", *chapters])
+    opening = OPENING.format(setting=setting, versions=made) + ("" if setting == "full" else "\n" + QUICK)
+    text = "\n".join([opening, "## Verdicts\n", summary, "", *chapters])
     path = store.folder / "report.md"
     store.folder.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode())

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rcac.experiment import style
-from rcac.experiment.plots import BUDGET, INK
+from rcac.experiment.plots import BUDGET
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
 from rcac.experiment.reproduction.tabular import METHODS, STEP_SIZES, attempts, better, problem, shown_bounds
 from rcac.uncertainty.kl import KLBall
@@ -59,7 +59,7 @@ def tables(result: Result) -> str:
             cells = [
                 f"{radius['radius']:g}",
                 f"**{name}**" if len(runs) == 1 else name,
-                f"{best['objective']:.2f}",
+                f"{best['objective']:.3f}",
                 f"{best['constraint']:.3f}",
                 yes(best["feasible"]),
                 f"{best['evaluations']:,}",
@@ -67,16 +67,15 @@ def tables(result: Result) -> str:
                 _setting(best),
             ]
             rows.append(cells)
-        words = f"*no policy earns more than {radius['best']:.2f}*"
-        rows.append([f"{radius['radius']:g}", words, "", "", "", "", "", ""])
     header = ["radius", "method", "reward", "cost (≤ 42)", "feasible", "evaluations", "with tuning", "best setting"]
-    return markdown(header, rows, left=2)
+    bounds = ", ".join(f"{radius['best']:.2f}" for radius in result["radii"])
+    return markdown(header, rows, left=2) + f"\n\nNo policy can earn more than {bounds} at these radii."
 
 
 def figures(result: Result) -> dict[str, Figure]:
     count = len(result["radii"])
-    shown = style.figure(3.1 * count + 0.9, 3.9)
-    every = shown.subplots(1, count, squeeze=False)[0]
+    shown = style.figure(3.1 * count + 0.9, 3.7)
+    every = shown.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0]
     for column, (axes, radius) in enumerate(zip(every, result["radii"], strict=True)):
         y = "worst-case reward (discounted)" if column == 0 else ""
         style.panel(axes, f"KL ball of radius {radius['radius']:g}", "worst-case cost (discounted)", y)
@@ -86,36 +85,39 @@ def figures(result: Result) -> dict[str, Figure]:
 
 
 def _cloud(axes: Axes, radius: dict[str, Any]) -> None:
-    best = {method: _best(radius, method) for method in METHODS}
+    """A dot for every run, a large one for each method's best, which is named beside the budget's line."""
+    budget, best = radius["budget"], {method: _best(radius, method) for method in METHODS}
+    axes.set_xlim(budget - 14.5, budget + 9)
+    axes.set_ylim(0, 1.12 * radius["nominal"])
+    axes.set_xticks(budget - np.arange(12, -1, -4))
     for order, method in enumerate(METHODS):
-        own = style.look(method)
-        runs = radius["methods"][method]
-        dots: Any = dict(marker=own.marker, s=16, color=own.colour, alpha=0.45, linewidths=0)
+        own, runs, winner = style.look(method), radius["methods"][method], best[method]
+        dots: Any = dict(marker=own.marker, s=14, color=own.colour, alpha=0.45, linewidths=0)
         axes.scatter([r["constraint"] for r in runs], [r["objective"] for r in runs], zorder=2, **dots)
-        winner = best[method]
-        big: Any = dict(marker=own.marker, s=70, color=own.colour, edgecolor="white", linewidths=1.0)
+        big: Any = dict(marker=own.marker, s=52, color=own.colour, edgecolor="white", linewidths=0.9)
         axes.scatter([winner["constraint"]], [winner["objective"]], zorder=4 + order, **big)
-    budget = radius["budget"]
-    costs = [run["constraint"] for runs in radius["methods"].values() for run in runs]
-    low = max(min(costs), budget - 14)
-    axes.set_xlim(low - 0.6, budget + 4.2)
-    top = max(radius["best"], *(b["objective"] for b in best.values()))
-    axes.set_ylim(0, 1.17 * top)
     axes.axvline(budget, color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
     words: Any = dict(xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=7.5, color=BUDGET)
-    axes.annotate(f"budget {budget:g}", (budget, 0.015), (3, 0), rotation=90, va="bottom", **words)
-    style.level(axes, radius["nominal"], f"nominal linear program {radius['nominal']:.1f}", style.BOUND)
-    if radius["objective_alone"] < 1.15 * top:
-        style.level(
-            axes, radius["objective_alone"], f"robust, without budget {radius['objective_alone']:.1f}", style.BOUND
+    axes.annotate(f"budget {budget:g}", (budget, 0), (-3, 3), ha="right", va="bottom", **words)
+    style.level(axes, radius["nominal"], f"nominal linear program {radius['nominal']:.1f}", style.BOUND, left=True)
+    if radius["objective_alone"] < radius["nominal"]:
+        told = f"robust, without budget {radius['objective_alone']:.1f}"
+        style.level(axes, radius["objective_alone"], told, style.BOUND, left=True, below=True)
+    _names(axes, budget, best, radius["nominal"])
+
+
+def _names(axes: Axes, budget: float, best: dict[str, Any], top: float) -> None:
+    """Method and reward to the right of the line, apart from each other."""
+    room, height = 0.062 * top, np.inf
+    lowest = room * 0.5
+    order = sorted(METHODS, key=lambda method: best[method]["objective"], reverse=True)
+    for rank, method in enumerate(order):
+        value = best[method]["objective"]
+        height = max(min(value, height - room), lowest + room * (len(order) - 1 - rank))
+        told: Any = dict(
+            fontsize=7.5, va="center", ha="left", color=style.look(method).colour, path_effects=[style.HALO]
         )
-    ours = best[METHODS[-1]]
-    name = f"RSQP {ours['objective']:.1f}"
-    at: Any = dict(
-        textcoords="offset points", ha="right", va="bottom", fontsize=8, color=style.look(METHODS[-1]).colour
-    )
-    axes.annotate(name, (ours["constraint"], ours["objective"]), (-6, 4), **at)
-    axes.tick_params(colors=INK)
+        axes.text(budget + 1.0, height, f"{style.look(method).name} {value:.1f}", **told)
 
 
 def claims(result: Result) -> list[Claim]:
@@ -124,7 +126,7 @@ def claims(result: Result) -> list[Claim]:
     for radius in result["radii"]:
         ours, rest = _best(radius, METHODS[-1]), {m: _best(radius, m) for m in others}
         reached = max(r["objective"] for r in rest.values() if r["feasible"])
-        lead.append(f"{ours['objective']:.2f} against {reached:.2f} at radius {radius['radius']:g}")
+        lead.append(f"{ours['objective']:.3f} against {reached:.3f} at radius {radius['radius']:g}")
         wins.append(ours["feasible"] and ours["objective"] >= reached)
         within.append(ours["evaluations"] <= EVALUATIONS)
         sole.append([style.look(m).name for m, r in rest.items() if r["feasible"]])
@@ -160,6 +162,7 @@ SECTION = Section(
     "River-swim from a uniform start, γ .99, budget 42, KL balls. Eighteen settings for each method, the best feasible "
     "iterate of each run; RSQP runs once, at its default. The figure has a dot for every run and a large one for each "
     "method's best.",
+    "tabular",
     {
         "quick": {"radii": [1e-4, 1e-2], "iterations": 150, "every": 3},
         "full": {"radii": [1e-4, 1e-3, 1e-2], "iterations": 1000, "every": 1},

@@ -32,6 +32,7 @@ class Section(NamedTuple):
     name: str
     title: str
     about: str  # what was computed, in a paragraph of Markdown
+    family: str  # of the methods, whose default settings a result depends on
     settings: Mapping[str, dict[str, Any]]  # of "quick" and "full"
     compute: Callable[[dict[str, Any], Once], Result]
     tables: Callable[[Result], str]  # Markdown
@@ -47,10 +48,6 @@ def markdown(header: list[str], rows: list[list[str]], left: int = 1) -> str:
     """A table whose first `left` columns are words and whose others are numbers."""
     rule = ["---"] * left + ["---:"] * (len(header) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def yes(value: bool) -> str:

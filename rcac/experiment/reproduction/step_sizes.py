@@ -143,6 +143,7 @@ SECTION = Section(
     "Step sizes",
     "The paper sets its step sizes to 1e-3 and 1e-4. Here every method that has one runs with six of them on the four "
     "problems, with the paper's KL penalty and with a KL ball.",
+    "tabular",
     {
         "quick": {"iterations": 100, "worlds": ["river_swim", "frozen_lake"], "methods": STEPPED},
         "full": {"iterations": 1000, "worlds": list(WORLDS), "methods": STEPPED},

@@ -1,21 +1,25 @@
 """Results on the disk: `<folder>/<section>.json`, one file for each section, written again after every piece.
 
-    {"key": {"section": …, "settings": …, "version": …}, "pieces": {name: data, …}, "result": data or null}
+    {"key": {"section": …, "settings": …, "defaults": …, "version": …}, "pieces": {name: data, …}, "result": data or null}
 
-A file whose key is another (other settings, another version of the package) counts as not there. What is there is
-not computed again; delete a file to have its section computed anew.
+A file whose key is another (other settings, other defaults of the methods or environments that it uses, another
+version of the package) counts as not there. What is there is not computed again; delete a file to have its section
+computed anew.
 """
 
+import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rcac import __version__
+from rcac import __version__, registry
 from rcac.errors import InputError
 from rcac.experiment.reproduction.section import Once, Result, Section
 from rcac.experiment.runfolder import replace_file
+from rcac.experiment.schema import FAMILIES
 
 
 class Store:
@@ -45,7 +49,8 @@ class Store:
         return kept["pieces"][name]
 
     def _read(self, section: Section, settings: dict[str, Any]) -> dict[str, Any]:
-        key = _plain({"section": section.name, "settings": settings, "version": __version__})
+        about = {"section": section.name, "settings": settings, "defaults": defaults(section.family)}
+        key = _plain({**about, "version": __version__})
         fresh = {"key": key, "pieces": {}, "result": None}
         try:
             found = json.loads(self.path(section).read_text("utf-8"))
@@ -71,6 +76,16 @@ class _Kept(Once):
 
     def __call__(self, name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return self._store.keep(self._section, self._contents, name, partial(compute, *arguments, **options))
+
+
+def defaults(family: str) -> str:
+    """Digest of the default settings of a family's methods and of the environments they run on."""
+    methods = {name: asdict(FAMILIES[family](**row)) for name, row in registry.algorithms(family).items()}
+    ours = {
+        name: row for name, row in registry.rows("env").items() if row.get("tabular", False) == (family == "tabular")
+    }
+    text = json.dumps([methods, ours], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _plain(data: Any) -> Any:

@@ -137,6 +137,7 @@ SECTION = Section(
     "Switch behaviour",
     "River-swim from a uniform start, γ .99, default settings. The lowest panels have, for the switching methods, the share "
     "of the last fifty steps that went to the constraint, and for RSQP μ/(1+μ) of its multiplier μ.",
+    "tabular",
     {"quick": {"iterations": 200}, "full": {"iterations": 1000}},
     compute,
     tables,

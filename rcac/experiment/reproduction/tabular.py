@@ -140,6 +140,8 @@ def trace(model: RCMDP, method: str, uncertain: Uncertainty, points: int, **opti
         "evaluation": (at + 1).tolist(),
         "objective": (sign * returns[at, 0]).tolist(),
         "constraint": (other * returns[at, 1]).tolist(),
+        "best_objective": (sign * found.history["best"][at, 0]).tolist(),
+        "best_constraint": (other * found.history["best"][at, 1]).tolist(),
         "index": found.history["index"].tolist(),
         "multiplier": [None if math.isnan(m) else m for m in multipliers],
         "answer": [sign * float(found.returns[0]), other * float(found.returns[1])],

@@ -194,6 +194,7 @@ SECTION = Section(
     "`env=cartpole_tradeoff`: the reward grows to the left of the centre, so that return and cost pull apart. Trained with "
     "observation noise of δ .04 and nothing else; tested under other noise, wind, and other lengths of the pole, each alone "
     "beside the noise of training.",
+    "deep",
     {
         "quick": {
             "algorithms": ALGORITHMS,
