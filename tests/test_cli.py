@@ -120,6 +120,8 @@ def test_what_a_deep_run_leaves(run):
     assert (done.folder / "plots" / "training.png").stat().st_size > 5000
     assert re.search(r"cost .*budget 200, (met|exceeded)", done.out)
     assert (read_metrics(done.folder / "metrics.csv")["budget/1"][:15] == 200).all()
+    board = EventAccumulator(str(done.folder), size_guidance={"images": 0}).Reload()
+    assert board.Tags()["images"] == ["state/histogram"]
 
 
 def test_progress_false_prints_the_folder_alone(run):

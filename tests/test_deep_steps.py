@@ -79,18 +79,29 @@ def test_kl_is_half_the_fisher_norm_for_small_moves(shape):
 
 
 def test_distributions_agree_with_torch():
-    outputs, actions = torch.randn(7, 4, dtype=torch.float64), torch.arange(7) % 4
+    # log scales within (−1, 1), where nothing is clamped
+    rng = np.random.default_rng(0)
+    outputs, other = torch.tensor(rng.uniform(-1, 1, (2, 7, 4)))
+    real, actions = torch.tensor(rng.normal(size=(7, 2))), torch.arange(7) % 4
     reference = torch.distributions.Categorical(logits=outputs)
     torch.testing.assert_close(networks.log_prob(CATEGORICAL, outputs, actions), reference.log_prob(actions))
     torch.testing.assert_close(networks.entropy(CATEGORICAL, outputs), reference.entropy())
-    real = torch.randn(7, 2, dtype=torch.float64)
     normal = torch.distributions.Normal(outputs[:, :2], outputs[:, 2:].exp())
     torch.testing.assert_close(networks.log_prob(GAUSSIAN, outputs, real), normal.log_prob(real).sum(1))
     torch.testing.assert_close(networks.entropy(GAUSSIAN, outputs), normal.entropy().sum(1))
-    other = torch.randn(7, 4, dtype=torch.float64)
     moved = torch.distributions.Normal(other[:, :2], other[:, 2:].exp())
     expected = torch.distributions.kl_divergence(normal, moved).sum(1)
     torch.testing.assert_close(networks.kl(GAUSSIAN, outputs, other), expected)
+
+
+def test_a_log_scale_outside_its_range_is_held_at_the_end():
+    mean, action = torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+    for outside, end in ((50.0, 2.0), (-50.0, -5.0)):
+        one, other = (torch.cat([mean, torch.full_like(mean, value)], dim=1) for value in (outside, end))
+        for function in (networks.log_prob, networks.kl):
+            last = action if function is networks.log_prob else other
+            torch.testing.assert_close(function(GAUSSIAN, one, last), function(GAUSSIAN, other, last))
+        assert networks.fisher_metric(GAUSSIAN, one, torch.ones(1, 4))[0, 2:].tolist() == [0.0, 0.0]
 
 
 def test_conjugate_gradient_solves():
@@ -102,7 +113,7 @@ def test_conjugate_gradient_solves():
 
 
 def test_adam_agrees_with_torch_and_leaves_other_rows_alone():
-    start = torch.randn(2, 5, dtype=torch.float64)
+    start = torch.tensor(np.random.default_rng(0).normal(size=(2, 5)))
     ours, reference = start.clone(), start[1].clone().requires_grad_(True)
     adam, optimiser = Adam(ours), torch.optim.Adam([reference], lr=0.01)
     for k in range(20):
@@ -138,13 +149,17 @@ def test_regression_is_least_squares_on_the_scores():
 
 
 def solve(gram, excess, delta):
-    """The same problem by cvxpy, in coordinates z with x = H^{-1/2} z: min and value of the objective, or None."""
-    root = np.linalg.cholesky(gram + 1e-12 * np.eye(len(gram)))  # row n is H^{-1/2} g_n
+    """The same problem by cvxpy, in coordinates z with x = √(2δ) H^{-1/2} z and every row of unit length: the least value
+    of the objective, or None where there is no step within the constraints."""
+    root = np.linalg.cholesky(gram)  # row n is H^{-1/2} g_n
+    lengths = np.sqrt(2 * delta * np.diagonal(gram))
+    rows = root * np.sqrt(2 * delta) / lengths[:, None]
     z = cp.Variable(len(gram))
-    constraints = [cp.sum_squares(z) <= 2 * delta, excess + root[1:] @ z <= 0]
-    problem = cp.Problem(cp.Minimize(root[0] @ z), constraints)
+    constraints = [cp.norm(z) <= 1, excess / lengths[1:] + rows[1:] @ z <= 0]
+    problem = cp.Problem(cp.Minimize(rows[0] @ z), constraints)
     problem.solve(solver=cp.CLARABEL)
-    return problem.value if problem.status == "optimal" else None
+    assert problem.status in ("optimal", "optimal_inaccurate", "infeasible", "infeasible_inaccurate")
+    return lengths[0] * problem.value if problem.status.startswith("optimal") else None
 
 
 def outcome(gram, excess, delta):

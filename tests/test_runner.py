@@ -23,7 +23,7 @@ from rcac.errors import InputError
 from rcac.experiment import checkpoint, runner
 from rcac.experiment.checkpoint import load_latest, state_hash
 from rcac.experiment.metrics import read_metrics
-from rcac.experiment.progress import ProgressView, score_text, summary_table
+from rcac.experiment.progress import ProgressView, score_text
 from rcac.experiment.runfolder import RunFolder
 from rcac.experiment.runner import Outcome, TrainingStopped
 from rcac.experiment.signals import StopRequest
@@ -478,16 +478,3 @@ def test_a_bar_on_a_terminal():
     assert re.search("steps ━+ 25/25 .*/s", text)
     assert "descending return" in text
     assert "\x1b[32m40 (budget 42, met)" in last
-
-
-def test_summary_at_the_end(tmp_path):
-    said = io.StringIO()
-    console = Console(file=said, width=80)
-    console.print(summary_table(EXCEEDED.terms, {"gap": 0.12345678, "feasible": False}, "finished"))
-    text = said.getvalue()
-    for words in ("finished", "return", "43 (budget 42, exceeded)", "0.123457", "False"):
-        assert words in text
-    run(ToyLearner(total=15), new(tmp_path), console=console, progress=True)
-    assert "finished at 15 steps" in said.getvalue()
-    assert "last return" in said.getvalue()
-    assert "best_return" in said.getvalue()

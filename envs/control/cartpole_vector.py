@@ -52,6 +52,11 @@ class NoisyCartPoleVector(CartPoleVectorEnv):
         self._reward = dynamics.choose_reward(reward)
         self._same_step = modes[mode] is AutoresetMode.SAME_STEP
         dynamics.rescale(self, self.perturbation)
+        # what an observation's components are, and the size beyond which an episode ends
+        self.components = (
+            ("position (m)", self.x_threshold), ("speed (m/s)", None),
+            ("angle (rad)", self.theta_threshold_radians), ("angular speed (rad/s)", None),
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -81,6 +81,7 @@ class Trainer:
         self.episodes = Episodes(count, envs.num_envs, settings.gamma, settings.window)
         self.rollout = Rollout(envs, self.encoder, self.actions, count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
+        self.visited = self.initial  # (k, d) observations of the last rollout
         self.switching = Switching(settings)
         self.skipped = self.critics_skipped = 0
         self.position = 0
@@ -105,6 +106,7 @@ class Trainer:
         started = time.perf_counter()
         mean, deviation = self.moments.scale()
         trajectory = self._collect(self.actor.cpu().numpy(), mean, deviation, settings.rollout_length)
+        self.visited = trajectory.observations[:-1][trajectory.valid]
         finished = self.episodes.record(trajectory)
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)

@@ -109,8 +109,15 @@ def _deep(config: Config, settings: Any) -> Built:
     except BaseException:
         shut()
         raise
+    components = getattr(envs, "components", None)  # an environment whose observations have limits worth a picture
+
+    def draw(policy: State) -> dict[str, np.ndarray]:
+        from rcac.experiment.plots import histogram
+
+        return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
+
     often = max(1, learner.total // 20)
-    return Built(present(learner, envs, lambda policy: {}), _identity(config, envs), shut, often)
+    return Built(present(learner, envs, draw), _identity(config, envs), shut, often)
 
 
 BUILDERS: dict[str, Callable[[Config, Any], Built]] = {"tabular": _tabular, "deep": _deep}

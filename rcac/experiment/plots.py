@@ -1,10 +1,12 @@
 """Pictures of a run: return and costs against their budgets over the training, in people's own signs."""
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rcac.experiment.results import labels
@@ -17,6 +19,7 @@ SERIES = {  # what a learner reports under return/… and cost/<n>/…: words, c
     "best": ("best so far", "#0072B2", 1.8),
 }
 BUDGET = "#D55E00"
+Components = Sequence[tuple[str, float | None]]  # of an observation: its name, and the size at which an episode ends
 INK = "#333333"
 
 
@@ -62,3 +65,20 @@ def _budget(axes: Axes, budget: float, label: str) -> None:
     at: Any = ("axes fraction", "data")
     style: Any = dict(textcoords="offset points", va="center", fontsize=8, color=BUDGET)
     axes.annotate(f"{word} {budget:g}", (1, budget), (4, 0), xycoords=at, **style)
+
+
+def histogram(visited: np.ndarray, components: Components) -> np.ndarray:
+    """What was observed in the last rollout, (k, d), against the limits at which an episode ends: uint8 (H, W, 3)."""
+    figure = Figure(figsize=(3.2 * len(components), 2.4), dpi=100, layout="constrained")
+    for axes, values, (name, limit) in zip(figure.subplots(1, len(components)), visited.T, components, strict=True):
+        reach = max(float(np.abs(values).max()), 1e-9) if limit is None else 1.15 * limit
+        axes.hist(np.clip(values, -reach, reach), bins=60, range=(-reach, reach), color="#0072B2")
+        for side in () if limit is None else (-limit, limit):
+            axes.axvline(side, color=BUDGET, linestyle="--", linewidth=1.2)
+        axes.set_xlabel(name, color=INK, fontsize=9)
+        axes.set_yticks([])
+        axes.tick_params(colors=INK, labelsize=8)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()

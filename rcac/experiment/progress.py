@@ -5,12 +5,11 @@ beyond) and the term being descended. Elsewhere: a plain line at most every ten 
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from rcac.learner import Learner, Step, Term
@@ -30,16 +29,6 @@ def value_text(term: Term) -> Text:
 def score_text(step: Step) -> Text:
     parts = [Text(f"{term.label} ").append_text(value_text(term)) for term in step.terms]
     return Text("  ").join([*parts, Text(f"descending {step.descending}", style="cyan")])
-
-
-def summary_table(terms: Iterable[Term], rows: Mapping[str, object], title: str | None = None) -> Table:
-    """The score and whatever else is worth a line, to be printed at the end."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    for term in terms:
-        table.add_row(Text(term.label), value_text(term))
-    for label, value in rows.items():
-        table.add_row(Text(label), Text(f"{value:.6g}" if isinstance(value, float) else str(value)))
-    return table
 
 
 class _Rate(ProgressColumn):

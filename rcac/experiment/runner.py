@@ -16,7 +16,7 @@ from rcac import __version__
 from rcac.errors import InputError
 from rcac.experiment import checkpoint
 from rcac.experiment.metrics import MetricsWriter
-from rcac.experiment.progress import ProgressView, summary_table
+from rcac.experiment.progress import ProgressView
 from rcac.experiment.runfolder import RunFolder
 from rcac.experiment.signals import StopRequest
 from rcac.learner import Learner, Step, Term
@@ -105,10 +105,6 @@ def run(
 
     if metrics.board_error:
         _warn(console, metrics.board_error)
-    if progress:
-        lines = {key: value for key, value in summary.items() if isinstance(value, bool | int | float | str)}
-        last = [term._replace(label=f"last {term.label}") for term in step.terms]  # the policy handed out may be better
-        console.print(summary_table(last, lines, f"{reason} at {learner.position} {learner.unit}"))
     return Outcome(stop.exit_code, learner.position, reason)
 
 
