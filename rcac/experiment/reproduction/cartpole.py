@@ -98,8 +98,8 @@ def _training(methods: dict[str, Any]) -> Figure:
 def _test(methods: dict[str, Any]) -> Figure:
     shown = style.figure(7.4, 3.1)
     left, right = shown.subplots(1, 2, sharex=True)
-    style.panel(left, "test, δ .04, all seeds", "share of test episodes", "return of an episode (sorted)")
-    style.panel(right, "", "share of test episodes", "cost of an episode, Σ|x| (m), sorted")
+    style.panel(left, "test, δ .04, all seeds", "test episodes, sorted", "return of an episode")
+    style.panel(right, "", "test episodes, sorted", "cost of an episode, Σ|x| (m)")
     for algo, runs in methods.items():
         for axes, name in ((left, "returns"), (right, "costs")):
             values = [t[name] for run in runs for t in run["tests"] if (t["kind"], t["strength"]) == ("noise", TRAINED)]
@@ -107,7 +107,7 @@ def _test(methods: dict[str, Any]) -> Figure:
             axes.plot(
                 100 * (np.arange(len(pooled)) + 0.5) / len(pooled), pooled, **style.look(algo).line(linewidth=1.3)
             )
-    style.level(right, BUDGET, f"budget {BUDGET:g} (on the mean)")
+    style.level(right, BUDGET, f"budget {BUDGET:g}, on the mean", left=True)
     for axes in (left, right):
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:.0f} %")
         axes.set_xlim(0, 100)

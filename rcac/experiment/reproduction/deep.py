@@ -140,7 +140,7 @@ def draw_sweep(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: str
     for axes, series in zip(pair, zip(*found, strict=True), strict=True):
         axes.plot(at, [s.estimate for s in series], marker=own.marker, markersize=4, **own.line(linewidth=1.4))
         if not np.isnan(series[0].low):
-            band: Any = dict(color=own.colour, alpha=0.12, linewidth=0)
+            band: Any = dict(color=own.colour, alpha=0.08, linewidth=0)
             axes.fill_between(at, [s.low for s in series], [s.high for s in series], **band)
 
 
@@ -154,4 +154,4 @@ def draw_training(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: 
         middle = interquartile_mean(series, axis=0)
         axes.plot(grid, middle, **own.line(linewidth=1.3))
         if len(runs) > 1:
-            axes.fill_between(grid, series.min(axis=0), series.max(axis=0), color=own.colour, alpha=0.10, linewidth=0)
+            axes.fill_between(grid, series.min(axis=0), series.max(axis=0), color=own.colour, alpha=0.08, linewidth=0)
