@@ -139,7 +139,7 @@ def tables(result: Result) -> str:
         "",
     ]
     return (
-        f"Best feasible iterate of {result['iterations']}, at the best of {len(STEP_SIZES)} step sizes and with the "
+        f"Best feasible iterate of {result['iterations']}, at the best of the step sizes tried and with the "
         "paper's λ; RSQP untuned. Worst-case values under the KL penalty. The gap is to the tighter of two bounds: the "
         "nominal linear program and the robust objective without its constraint.\n\n"
         + markdown(header, rows, left=3)

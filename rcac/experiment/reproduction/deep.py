@@ -5,6 +5,7 @@ over the test episodes of a seed; over seeds they are interquartile means with b
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from rcac.experiment.metrics import read_metrics
 from rcac.experiment.policy import load_policy
 from rcac.experiment.reproduction.section import Once
 from rcac.experiment.runner import TrainingStopped
+from rcac.experiment.schema import Config, Env
 from rcac.experiment.statistics import Interval, interquartile_mean, interval
 
 ALGORITHMS = ["cac", "rcac", "rcac_npg", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"]
@@ -57,37 +59,39 @@ def study(job: Job, tests: Sequence[Test], settings: Mapping[str, Any], once: On
     """Train and test, or what is kept of it."""
 
     def compute() -> dict[str, Any]:
-        folder, seconds, summary = _train(job, settings, once.folder / "runs")
-        tested = [
-            {"kind": test.kind, "strength": test.strength, **_test(job, folder, test, settings["episodes"])}
-            for test in tests
-        ]
+        config = _configured(job, settings, once.folder / "runs")
+        folder, seconds, summary = _train(job, config)
+        tested = []
+        for test in tests:
+            scores = _test(replace(config.env, kwargs=config.env.kwargs | test.kwargs), folder, job.seed, settings)
+            tested.append({"kind": test.kind, "strength": test.strength, **scores})
         about = {"env": job.env, "algo": job.algo, "seed": job.seed, "changes": list(job.changes)}
         return {**about, "seconds": seconds, "summary": summary, "curve": _curve(folder), "tests": tested}
 
     return once(job.label, compute)
 
 
-def _train(job: Job, settings: Mapping[str, Any], runs: Path) -> tuple[Path, float, dict[str, Any]]:
-    changes = [*job.changes, *settings["changes"], f"algo.total_steps={settings['steps']}"]
-    overrides = [f"env={job.env}", f"algo={job.algo}", f"seed={job.seed}", f"runs={runs}", "progress=false", *changes]
-    done = training.train(configuration.compose(overrides))
+def _configured(job: Job, settings: Mapping[str, Any], runs: Path) -> Config:
+    """One checkpoint, at the end: a training that is stopped is repeated, and its time is that of training alone."""
+    steps = [f"algo.total_steps={settings['steps']}", f"checkpoint_every={settings['steps']}"]
+    names = [f"env={job.env}", f"algo={job.algo}", f"seed={job.seed}", f"runs={runs}", "progress=false"]
+    return configuration.compose([*names, *steps, *settings["changes"], *job.changes])
+
+
+def _train(job: Job, config: Config) -> tuple[Path, float, dict[str, Any]]:
+    done = training.train(config)
     if done.outcome.exit_code:
         raise TrainingStopped(f"{job.label}: stopped by {done.outcome.reason}; start again to repeat this training")
     kept = {key: done.summary.get(key) for key in ("steps", "episodes", "best_at", "return", "costs", "feasible")}
     return done.folder, float(done.summary["run"]["wall_time"]), kept
 
 
-def _test(job: Job, folder: Path, test: Test, episodes: int) -> dict[str, Any]:
+def _test(env: Env, folder: Path, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """(episodes,) returns and costs of the trained policy, sorted by cost."""
-    overrides = [
-        f"env={job.env}",
-        f"algo={job.algo}",
-        *(f"env.kwargs.{key}={value}" for key, value in test.kwargs.items()),
-    ]
-    envs = make_envs(configuration.compose(overrides).env, min(COPIES, episodes))
+    episodes = settings["episodes"]
+    envs = make_envs(env, min(COPIES, episodes))
     try:
-        sums = play(envs, load_policy(folder, seed=job.seed), episodes, TEST_SEED + job.seed, 1.0, 1)
+        sums = play(envs, load_policy(folder, seed=seed), episodes, TEST_SEED + seed, 1.0, 1)
     finally:
         envs.close()
     order = np.argsort(sums[:, 1])

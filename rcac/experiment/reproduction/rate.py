@@ -193,8 +193,8 @@ def claims(result: Result) -> list[Claim]:
                 f"RNPG's gap falls at least as fast as T^({promised:g}), {words}",
                 verdict(all(fast), any(fast) or any(fast_tuned)),
                 told
-                + ". The bound's constant, of the order of S log A/(1−γ)², keeps it silent at such T; a gap that stays "
-                "although the step moves says that no policy is best at every state at once, as the theory assumes",
+                + ". The bound's constant, of the order of S log A/(1−γ)², keeps it silent at such T. Why a gap stays although the step moves was "
+                "not tested: the theory assumes a policy that is best at every state at once, and there may be none",
             )
         )
     return found

@@ -160,7 +160,7 @@ def tables(result: Result) -> str:
         f"{result['repetitions']}.\n\n"
         + markdown(header, times("updates", 1e3, 0), left=2)
         + "\n\nMilliseconds to a feasible policy within 1 % of the best value found, each method at the fastest of its "
-        "twelve settings.\n\n"
+        "tuned settings.\n\n"
         + markdown(header, times("near", 1e3, 1), left=2)
         + "\n\nRobust evaluations until then.\n\n"
         + markdown(header[:-2], counts, left=2)
@@ -223,8 +223,8 @@ def claims(result: Result) -> list[Claim]:
 SECTION = Section(
     "wall_clock",
     "Wall-clock time",
-    "The paper's KL penalty; the budgets scaled with γ, as a budget for γ .99 means nothing at .9. EPIRC-PGS does 10 × "
-    "100 updates, the others 1000. Single thread, methods in turns, medians.",
+    "The paper's KL penalty; the budgets scaled with γ, as a budget for γ .99 means nothing at .9. EPIRC-PGS bisects "
+    "over ten levels with as many updates in all as the others make. Single thread, methods in turns, medians.",
     "tabular",
     {
         "quick": {
