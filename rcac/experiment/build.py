@@ -116,7 +116,7 @@ def _deep(config: Config, settings: Any) -> Built:
 
         return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
 
-    often = max(1, learner.total // 20)
+    often = max(1, learner.total // 5)
     return Built(present(learner, envs, draw), _identity(config, envs), shut, often)
 
 

@@ -171,9 +171,10 @@ class _Model:
         if not len(mu):
             return mu
         value, gradient, hessian = self._dual(trust, mu)
+        close = 1e-10 * max(1.0, float(np.abs(self.excess).max()))  # of the linearised constraints: far below the margin
         for _ in range(60):
             free = ~(((mu <= 0) & (gradient <= 0)) | ((mu >= penalties) & (gradient >= 0)))
-            if not free.any():
+            if not free.any() or np.abs(gradient[free]).max() <= close:
                 break
             block, newton = hessian[np.ix_(free, free)], np.zeros_like(mu)
             ridge = 1e-12 * max(float(np.trace(block)), 1e-300)
@@ -182,11 +183,13 @@ class _Model:
             found = self._dual(trust, trial)
             if not (np.isfinite(trial).all() and found[0] >= value + 1e-4 * gradient @ (trial - mu)):
                 trial = self._coordinates(trust, penalties, mu)
+                if len(mu) == 1:  # which is then exact
+                    return trial
                 found = self._dual(trust, trial)
             moved = float(np.abs(trial - mu).max())
             if found[0] >= value:
                 mu, (value, gradient, hessian) = trial, found
-            if moved <= 1e-14 * max(1.0, float(mu.max())):
+            if moved <= 1e-13 * max(1.0, float(mu.max())):
                 break
         return mu
 
@@ -204,7 +207,7 @@ class _Model:
             elif slope(penalties[n]) >= 0:
                 mu[n] = penalties[n]
             else:
-                mu[n] = brentq(slope, 0.0, penalties[n], xtol=1e-15 * penalties[n], rtol=1e-14)
+                mu[n] = brentq(slope, 0.0, penalties[n], xtol=1e-14 * penalties[n], rtol=1e-13)
         return mu
 
     def _dual(self, trust: float, mu: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
