@@ -115,11 +115,14 @@ def evaluate_checked(
 
 
 def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
-    """Where to start from when nothing is known, (N+1, S)."""
-    rows, count = problem.rows, len(problem.costs)
-    nominal = Worst(np.empty((count, 0)), rows.indptr, rows.indices, np.broadcast_to(rows.data, (count, len(rows.data))))
-    right = np.einsum("sa,ksa->ks", policy, problem.costs)
-    return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
+    """Where to start from when nothing is known, (N+1, S): one matrix for all costs."""
+    rows, right = problem.rows, np.einsum("sa,ksa->ks", policy, problem.costs)
+    if problem.num_states > DENSE_STATES:
+        shared = np.broadcast_to(rows.data, (len(right), len(rows.data)))
+        nominal = Worst(np.empty((len(right), 0)), rows.indptr, rows.indices, shared)
+        return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
+    matrix = _assemble(policy, rows.indptr, rows.indices[None], rows.data[None], problem.discount)[0]
+    return np.ascontiguousarray(np.linalg.solve(matrix, right.T).T)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,14 @@ NumPy's broadcasting. Row functions are compiled by numba; `rowwise` uses both c
 is computed by one thread, so results do not depend on the number of threads.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
+
+# numba's threads would spin for a while after each sweep, which slows the linear solve that follows to a third
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import scipy.sparse as sp
