@@ -16,11 +16,13 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rcac
 from rcac import registry
+from rcac.deep.trainer import Trainer
 from rcac.experiment import build, checkpoint, cli, plots, runfolder
 from rcac.experiment import evaluate as evaluation
 from rcac.experiment import train as training
@@ -432,6 +434,33 @@ class TestAnyEnvironment:
         identity = json.loads(Path(kept, "manifest.json").read_text())["identity"]
         assert checkpoint.load(Path(kept), identity).data["position"] >= 64
         assert "Traceback" not in done.err
+
+    @pytest.mark.parametrize("algo", ["rcac", "rcac_npg", "rcac_sqp"])
+    def test_a_gradient_that_is_not_finite_stops_within_the_update(self, run, monkeypatch, algo):
+        whole, calls = torch.autograd.grad, []
+
+        def spoilt(*arguments, **options):
+            found = whole(*arguments, **options)
+            if arguments[0].dim():  # a product with a Jacobian, on the way to a step
+                return found
+            calls.append(1)
+            return tuple(g * torch.nan for g in found) if len(calls) == 20 else found
+
+        seen = []
+        step = Trainer.step
+        monkeypatch.setattr(torch.autograd, "grad", spoilt)
+        monkeypatch.setattr(Trainer, "step", lambda self: (seen.append(len(calls)), step(self))[1])
+        done = run(f"{GYM} algo={algo} algo.trials=0 algo.total_steps=1600 checkpoint_every=16")
+        assert done.code == 1
+        line = done.err.splitlines()[-1]
+        assert "numbers broke down: " in line
+        assert seen[-1] < 20  # no update began after it
+        taken = 16 * (len(seen) - 1)
+        [kept] = re.findall(rf"after {taken} [a-z ]*steps; the last good checkpoint is (\S+)", line)
+        identity = json.loads(Path(kept, "manifest.json").read_text())["identity"]
+        state = checkpoint.load(Path(kept), identity)
+        assert state.data["position"] == taken
+        assert all(np.isfinite(tensor).all() for tensor in state.tensors.values())
 
     def test_one_that_cannot_be_put_down_begins_anew(self, run, monkeypatch):
         with monkeypatch.context() as patch:

@@ -5,8 +5,6 @@
 k_n follows the costs seen so far; when it changes the last layer is divided accordingly, so that no value jumps.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,11 +12,7 @@ from torch import Tensor
 from rcac.deep import forward, networks
 from rcac.deep.adam import Adam
 from rcac.deep.settings import DeepSettings
-
-
-class Fitted(NamedTuple):
-    losses: np.ndarray  # (K,) mean scaled squared errors during the last pass
-    skipped: bool  # not finite: the critics stayed as they were
+from rcac.deep.update import finite
 
 
 class Critics:
@@ -50,9 +44,8 @@ class Critics:
         rows: slice,
         settings: DeepSettings,
         rng: np.random.Generator,
-    ) -> Fitted:
-        """Regress the critics `rows` on targets (K, B). If that ends in anything not finite, they stay as they were."""
-        before = self.parameters.clone(), {name: tensor.clone() for name, tensor in self.adam.tensors().items()}
+    ) -> np.ndarray:
+        """Regress the critics `rows` on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
         scales = torch.as_tensor(self.scales, dtype=targets.dtype, device=targets.device)
         scaled = targets / scales[:, None]
         losses = torch.zeros(len(targets), device=targets.device)
@@ -67,8 +60,5 @@ class Critics:
                 self.parameters = parameters.detach()
                 self.adam.step(self.parameters, gradient, settings.critic_lr, rows)
                 losses += loss.detach() * (len(part) / len(observations))
-        skipped = not bool(torch.isfinite(self.parameters).all())
-        if skipped:
-            self.parameters = before[0]
-            self.adam.load(before[1])
-        return Fitted(losses.cpu().numpy(), skipped)
+        finite(self.parameters, "a critic's gradient")  # Adam hands on what is not
+        return losses.cpu().numpy()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rcac.deep import networks
 from rcac.deep.adam import Adam
-from rcac.deep.update import Taken, Task, chosen_advantage, finish
+from rcac.deep.update import Taken, Task, chosen_advantage, finite
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
@@ -27,7 +27,6 @@ def gradient_step(task: Task, adam: Adam) -> Taken:
     with torch.no_grad():
         old = networks.actor_outputs(shape, task.parameters, batch.observations)
         old_logs = networks.log_prob(shape, old, batch.actions)
-    before = {name: tensor.clone() for name, tensor in adam.tensors().items()}
     parameters = task.parameters.clone()[None]  # one row
     count = len(old)
     for _ in range(settings.actor_epochs):
@@ -44,7 +43,8 @@ def gradient_step(task: Task, adam: Adam) -> Taken:
                 gradient *= (settings.max_grad_norm / (gradient.norm() + 1e-12)).clamp(max=1.0)
                 parameters = parameters.detach()
                 adam.step(parameters, gradient, settings.actor_lr * task.rate)
-    taken = finish(task, parameters[0], old)
-    if taken.skipped:
-        adam.load(before)
-    return taken
+    finite(parameters, "the actor's gradient")  # Adam hands on what is not
+    with torch.no_grad():
+        new = networks.actor_outputs(shape, parameters[0], batch.observations)
+        kl, entropy = networks.kl(shape, old, new).mean(), networks.entropy(shape, new).mean()
+    return Taken(parameters[0], False, float(finite(kl, "the actor's step")), float(entropy), False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rcac.deep import networks
 from rcac.deep.forward import ActorShape
-from rcac.deep.update import Taken, Task, chosen_advantage, line_search
+from rcac.deep.update import Taken, Task, chosen_advantage, finite, line_search
 
 Product = Callable[[Tensor], Tensor]
 
@@ -91,7 +91,7 @@ def natural_step(task: Task) -> Taken:
     loss = (networks.log_prob(shape, outputs, batch.actions) * chosen_advantage(task)).mean()
     if settings.entropy:
         loss = loss - settings.entropy * networks.entropy(shape, outputs).mean()
-    (gradient,) = torch.autograd.grad(loss, leaf)
+    gradient = finite(torch.autograd.grad(loss, leaf)[0], "the actor's gradient")
     old = outputs.detach()
     product = fisher_of(task)
     if task.directions is None:

@@ -20,7 +20,6 @@ class Facts(NamedTuple):
     chosen: int
     level: float | None  # of the epigraph, where there is one
     skipped: int  # actor steps not taken so far
-    critics_skipped: int  # critic fits undone so far
 
 
 def labels(constraints: int) -> list[str]:
@@ -35,7 +34,6 @@ def metrics(facts: Facts, episodes: Episodes, budgets: np.ndarray, share: float)
         "policy/entropy": facts.taken.entropy,
         "policy/recovery": float(facts.taken.recovery),
         "policy/skipped": float(facts.skipped),
-        "critic/skipped": float(facts.critics_skipped),
         "episode/count": float(episodes.count),
     }
     if facts.level is not None:

@@ -46,7 +46,6 @@ def save(trainer: "Trainer") -> State:
         "phase": trainer.switching.phase,
         "candidates": [None if candidate is None else _facts(candidate) for candidate in trainer.candidates],
         "skipped": trainer.skipped,
-        "critics_skipped": trainer.critics_skipped,
         "exact": hasattr(rollout.envs, "get_state"),
         "environment": {},
     }
@@ -78,7 +77,7 @@ def restore(trainer: "Trainer", state: State) -> None:
     trainer.batch_rng.bit_generator.state = data["batch_rng"]
     trainer.switching.bisection = None if data["bisection"] is None else Bisection(*data["bisection"])
     trainer.switching.phase, trainer.position = int(data["phase"]), int(data["position"])
-    trainer.skipped, trainer.critics_skipped = int(data["skipped"]), int(data["critics_skipped"])
+    trainer.skipped = int(data["skipped"])
     rollout.steps = int(data["rollout_steps"])
     if data["exact"]:
         rollout.envs.set_state({**_under(tensors, "environment"), **data["environment"]})  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rcac.deep import networks
 from rcac.deep.natural import conjugate_gradient, fisher_of
-from rcac.deep.update import Taken, Task, line_search
+from rcac.deep.update import Taken, Task, finite, line_search
 
 TINY = 1e-12
 
@@ -105,7 +105,7 @@ def sqp_step(task: Task) -> Taken:
     centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
     # g_n = ∇J_n, the factor 1/(1−γ) included, since the excess is in the units of J_n
     rows = [torch.autograd.grad((logs * a).mean() * horizon, leaf, retain_graph=True)[0] for a in centred]
-    gradients = torch.stack(rows)  # (K, P)
+    gradients = finite(torch.stack(rows), "the actor's gradient")  # (K, P)
     old, old_logs = outputs.detach(), logs.detach()
     product = fisher_of(task)
     if task.directions is None:

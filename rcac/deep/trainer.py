@@ -83,7 +83,7 @@ class Trainer:
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self.initial  # (k, d) observations of the last rollout
         self.switching = Switching(settings)
-        self.skipped = self.critics_skipped = 0
+        self.skipped = 0
         self.position = 0
         self.batch_steps, self.trial_steps = settings.rollout_length * envs.num_envs, horizon * envs.num_envs
         self.trials = min(settings.trials, settings.total_steps // (5 * self.trial_steps))
@@ -136,15 +136,14 @@ class Trainer:
         self.actor = taken.parameters.detach()
         self.skipped += taken.skipped
         rows = slice(index, index + 1) if settings.critics == "selected" else slice(None)
-        fitted = self.critics.fit(batch.observations, batch.targets, rows, settings, self.batch_rng)
-        self.critics_skipped += fitted.skipped
+        losses = self.critics.fit(batch.observations, batch.targets, rows, settings, self.batch_rng)
         if settings.normalize_observations and not self.encoder.categories:
             self.moments.update(trajectory.observations[:-1][trajectory.valid])
         self.initial = np.concatenate([self.initial, trajectory.initial])[-settings.initial_states :]
         self.position += self.batch_steps
 
         level = switch.level if isinstance(switch, Epigraph) else None
-        facts = Facts(estimates, norms, fitted.losses, taken, index, level, self.skipped, self.critics_skipped)
+        facts = Facts(estimates, norms, losses, taken, index, level, self.skipped)
         metrics = report.metrics(facts, self.episodes, self.budgets, self.share)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
         label = report.labels(len(self.budgets))[index]

@@ -60,14 +60,11 @@ def chosen_advantage(task: Task) -> Tensor:
     return advantage
 
 
-def finish(task: Task, parameters: Tensor, old: Tensor, recovery: bool = False) -> Taken:
-    """Measure the new actor; stay with the old one where the new is not finite. `old` (B, o) are θ_old's outputs."""
-    with torch.no_grad():
-        new = networks.actor_outputs(task.shape, parameters, task.batch.observations)
-        step_kl = float(networks.kl(task.shape, old, new).mean())
-        if not (np.isfinite(step_kl) and bool(torch.isfinite(parameters).all())):
-            return stay(task, old)
-        return Taken(parameters, False, step_kl, float(networks.entropy(task.shape, new).mean()), recovery)
+def finite(tensor: Tensor, name: str) -> Tensor:
+    """The tensor, or an end to the training: a gradient that is not finite comes of something that stays."""
+    if not bool(torch.isfinite(tensor).all()):
+        raise FloatingPointError(f"{name} is not finite")
+    return tensor
 
 
 def stay(task: Task, old: Tensor, recovery: bool = False) -> Taken:
