@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 from rcac import nominal_optimum, registry
 from rcac.errors import InputError
 from rcac.experiment import style
-from rcac.experiment.reproduction import best_policy, command, rate, report, river_swim, switch, tabular, wall_clock
+from rcac.experiment.config import compose
+from rcac.experiment.reproduction import best_policy, command, deep, rate, report, river_swim, switch, tabular, tradeoff, wall_clock
 from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
 from rcac.experiment.reproduction.sections import SECTIONS
 from rcac.experiment.reproduction.store import Store, defaults
@@ -42,6 +45,8 @@ TINY = {
         "length": [1.0],
         "radii": [0.0],
         "radius_seeds": 1,
+        "tuning_seeds": 1,
+        "tuning_steps": 1024,
     },
 }
 
@@ -112,6 +117,26 @@ def test_every_method_of_a_comparison_gets_as_many_settings():
     for grids in (river_swim.GRIDS, wall_clock.GRIDS):
         assert len({len(grid) for method, grid in grids.items() if method != "rsqp"}) == 1
         assert grids["rsqp"] == [{}]
+
+
+def test_every_deep_method_is_tuned_over_six_settings():
+    for algo in deep.ALGORITHMS:
+        own = deep.grid(algo)
+        assert len(set(own)) == 6
+        for changes in own:
+            compose([f"env={tradeoff.ENV}", f"algo={algo}", *changes])  # all keys and values are good ones
+    assert not {*range(deep.FIRST_SEED, deep.FIRST_SEED + 50)} & {*range(deep.TUNING_SEED, deep.TUNING_SEED + 50)}
+
+
+@pytest.mark.parametrize(
+    ("tried", "best"),
+    [
+        ([(600, 201), (500, 199), (550, 200)], 2),  # the largest return within the budget of 200
+        ([(600, 230), (500, 210), (400, 220)], 1),  # none is: the least cost
+    ],
+)
+def test_the_best_setting(tried, best):
+    assert deep.best_setting([{"return": value, "cost": cost} for value, cost in tried]) == best
 
 
 def test_printed_numbers_against_the_program():
@@ -227,6 +252,22 @@ def test_a_second_start_computes_only_what_is_missing(tmp_path):
     assert first == {"pieces": [{"value": [0, 0.1]}, {"value": [2, 0.1]}, {"value": [4, 0.1]}]}
 
 
+def test_pieces_side_by_side_are_kept_and_stay_in_order(tmp_path):
+    def compute(settings, once):
+        return {"powers": once.many({f"power {k}": partial(math.pow, 2, k) for k in settings["powers"]})}
+
+    section = Counted().section._replace(compute=compute)
+    said = []
+    with pytest.raises(OverflowError):
+        Store(tmp_path, jobs=2).compute(section, {"powers": [1, 1e9]})
+    found = Store(tmp_path, said.append, jobs=2).compute(section, {"powers": [3, 1, 2]})
+    assert found == {"powers": [8.0, 2.0, 4.0]}
+    assert sorted(said) == ["counted: power 1", "counted: power 2", "counted: power 3"]
+    again = Store(tmp_path, said.append, jobs=2).compute(section, {"powers": [3, 1, 2]})
+    assert again == found
+    assert len(said) == 3
+
+
 def test_other_settings_or_another_version_start_anew(tmp_path, monkeypatch):
     counted = Counted()
     Store(tmp_path).compute(counted.section, {"factor": 2})
@@ -284,6 +325,7 @@ def run(*arguments, cwd):
         (["qick"], "qick"),
         (["quick", "full"], "full"),
         (["runs="], "runs="),
+        (["jobs=0"], "jobs: '0' given, a whole number ≥ 1"),
         (["--fast"], "--fast"),
     ],
 )

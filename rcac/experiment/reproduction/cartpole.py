@@ -15,7 +15,8 @@ from rcac.experiment.reproduction.deep import (
     draw_training,
     means,
     over_seeds,
-    study,
+    seeds,
+    studies,
     sweep,
     told,
 )
@@ -36,7 +37,7 @@ PRINTED = {  # return, cost, seconds
 def compute(settings: dict[str, Any], once: Once) -> Result:
     tests = sweep("noise", "noise_high", settings["noise"])
     methods = {
-        algo: [study(Job("cartpole", algo, seed), tests, settings, once) for seed in range(settings["seeds"])]
+        algo: studies([Job("cartpole", algo, seed) for seed in seeds(settings)], tests, settings, once)
         for algo in settings["algorithms"]
     }
     return {"methods": methods, "steps": settings["steps"], "episodes": settings["episodes"]}
@@ -138,7 +139,7 @@ def claims(result: Result) -> list[Claim]:
     seconds = {algo: interval([[run["seconds"] for run in runs]]).estimate for algo, runs in methods.items()}
     found = []
 
-    def seeds(algo: str) -> str:
+    def told_seeds(algo: str) -> str:
         kept = sum(cost <= BUDGET for cost in costs[algo])
         return f"{style.look(algo).name} {values[algo][0].estimate:.1f} at cost {values[algo][1].estimate:.1f}, within it on {kept} of {len(costs[algo])} seeds"
 
@@ -148,7 +149,7 @@ def claims(result: Result) -> list[Claim]:
             Claim(
                 f"The robust actor-critics return at least {GOOD:g} within the budget, on every seed",
                 verdict(all(every), any(every)),
-                "; ".join(seeds(algo) for algo in good),
+                "; ".join(told_seeds(algo) for algo in good),
             )
         )
     for algo, words in (
@@ -157,7 +158,7 @@ def claims(result: Result) -> list[Claim]:
     ):
         if algo in methods:
             broken = [cost > BUDGET for cost in costs[algo]]
-            found.append(Claim(words, verdict(all(broken), any(broken)), seeds(algo)))
+            found.append(Claim(words, verdict(all(broken), any(broken)), told_seeds(algo)))
     if "epirc_pgs_deep" in methods and "rcac_npg" in methods:
         low = values["epirc_pgs_deep"][0].estimate < 0.5 * values["rcac_npg"][0].estimate
         times = seconds["epirc_pgs_deep"] / seconds["rcac_npg"]
@@ -165,7 +166,7 @@ def claims(result: Result) -> list[Claim]:
             Claim(
                 "EPIRC-PGS does not converge, and takes about 4 times as long",
                 verdict(low and times >= 3, low or times >= 3),
-                f"{seeds('epirc_pgs_deep')}; {times:.1f} times RCAC-NPG's time for as many steps",
+                f"{told_seeds('epirc_pgs_deep')}; {times:.1f} times RCAC-NPG's time for as many steps",
             )
         )
     return found

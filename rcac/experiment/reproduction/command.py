@@ -16,6 +16,7 @@ python scripts/reproduce.py full                  every section as reported: hou
 python scripts/reproduce.py river_swim …          these sections only, full
 python scripts/reproduce.py quick river_swim …    these sections only, small
                             runs=FOLDER           where results go, FOLDER/reproduction/<setting>; runs unless given
+                            jobs=N                CartPole trainings at a time; 1 unless given
 
 Makes the paper's tables and figures again, and says of each claim whether it holds here. Results are kept piece by
 piece in <section>.json; a second start computes only what is missing, and draws everything anew. To compute a section
@@ -30,6 +31,7 @@ class Request(NamedTuple):
     setting: str
     names: list[str]  # of sections
     runs: Path
+    jobs: int
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,21 +63,31 @@ def _listing() -> str:
 def _read(arguments: list[str]) -> Request:
     from rcac.experiment.reproduction.sections import SECTIONS
 
-    names, settings, runs = [], [], Path("runs")
+    names, settings, runs, jobs = [], [], Path("runs"), 1
     for word in arguments:
         if word.startswith("runs=") and len(word) > 5:
             runs = Path(word.removeprefix("runs="))
+        elif word.startswith("jobs="):
+            jobs = _count(word.removeprefix("jobs="))
         elif word in SETTINGS:
             settings.append(word)
         elif word in SECTIONS:
             names.append(word)
         else:
-            raise InputError(f"{word}: given, one of {', '.join([*SETTINGS, *SECTIONS])} or runs=FOLDER expected")
+            raise InputError(
+                f"{word}: given, one of {', '.join([*SETTINGS, *SECTIONS])}, runs=FOLDER or jobs=N expected"
+            )
     if len(settings) > 1:
         raise InputError(f"{settings[1]}: given after {settings[0]}, one setting expected")
     if not settings and not names:
         raise InputError(f"nothing given, one of {', '.join([*SETTINGS, *SECTIONS])} expected")
-    return Request(settings[0] if settings else "full", names or list(SECTIONS), runs)
+    return Request(settings[0] if settings else "full", names or list(SECTIONS), runs, jobs)
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) >= 1):
+        raise InputError(f"jobs: {text!r} given, a whole number ≥ 1 expected")
+    return int(text)
 
 
 def _reproduce(request: Request) -> int:
@@ -83,9 +95,8 @@ def _reproduce(request: Request) -> int:
     from rcac.experiment.reproduction.sections import SECTIONS
     from rcac.experiment.reproduction.store import Store
 
-    store = Store(
-        request.runs / "reproduction" / request.setting, lambda line: print(line, file=sys.stderr, flush=True)
-    )
+    folder = request.runs / "reproduction" / request.setting
+    store = Store(folder, lambda line: print(line, file=sys.stderr, flush=True), request.jobs)
     try:
         for name in request.names:
             began = time.perf_counter()

@@ -21,6 +21,10 @@ class Once:
     def __call__(self, name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return compute(*arguments, **options)
 
+    def many(self, pieces: Mapping[str, Callable[[], Any]]) -> list[Any]:
+        """All of these, in their order; side by side where there is leave to."""
+        return [self(name, compute) for name, compute in pieces.items()]
+
 
 class Claim(NamedTuple):
     claim: str

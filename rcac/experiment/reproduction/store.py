@@ -9,7 +9,9 @@ computed anew.
 
 import hashlib
 import json
-from collections.abc import Callable
+import multiprocessing
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,8 @@ from rcac.experiment.schema import FAMILIES
 
 
 class Store:
-    def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None) -> None:
-        self.folder, self._say = folder, say
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None, jobs: int = 1) -> None:
+        self.folder, self._say, self.jobs = folder, say, jobs  # jobs: pieces at a time, where a section has such
 
     def path(self, section: Section) -> Path:
         return self.folder / f"{section.name}.json"
@@ -47,6 +49,18 @@ class Store:
             kept["pieces"][name] = _plain(compute())
             self._write(section, kept)
         return kept["pieces"][name]
+
+    def keep_all(self, section: Section, kept: dict[str, Any], pieces: Mapping[str, Callable[[], Any]]) -> None:
+        """Missing pieces in processes of their own, each kept as soon as it is there."""
+        missing = {name: compute for name, compute in pieces.items() if name not in kept["pieces"]}
+        with ProcessPoolExecutor(self.jobs, multiprocessing.get_context("spawn")) as pool:
+            coming = {pool.submit(compute): name for name, compute in missing.items()}
+            try:
+                for done in as_completed(coming):
+                    self.keep(section, kept, coming[done], done.result)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def _read(self, section: Section, settings: dict[str, Any]) -> dict[str, Any]:
         about = {"section": section.name, "settings": settings, "defaults": defaults(section.family)}
@@ -76,6 +90,11 @@ class _Kept(Once):
 
     def __call__(self, name: str, compute: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return self._store.keep(self._section, self._contents, name, partial(compute, *arguments, **options))
+
+    def many(self, pieces: Mapping[str, Callable[[], Any]]) -> list[Any]:
+        if self._store.jobs > 1:
+            self._store.keep_all(self._section, self._contents, pieces)
+        return super().many(pieces)
 
 
 def defaults(family: str) -> str:

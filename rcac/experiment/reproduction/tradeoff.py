@@ -18,10 +18,12 @@ from rcac.experiment.reproduction.deep import (
     Test,
     draw_sweep,
     over_seeds,
+    seeds,
     strengths,
-    study,
+    studies,
     sweep,
     told,
+    tune,
 )
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict
 
@@ -43,20 +45,22 @@ def _tests(settings: dict[str, Any]) -> list[Test]:
 
 
 def compute(settings: dict[str, Any], once: Once) -> Result:
-    tests = _tests(settings)
-    methods = {
-        algo: [study(Job(ENV, algo, seed), tests, settings, once) for seed in range(settings["seeds"])]
-        for algo in settings["algorithms"]
-    }
+    tests, algorithms = _tests(settings), settings["algorithms"]
+    tuned = tune(ENV, algorithms, settings, once)
+
+    def jobs(algo: str, count: int, changes: tuple[str, ...] = ()) -> list[Job]:
+        own = tuple(tuned[algo]["best"]) if algo in tuned else ()
+        return [Job(ENV, algo, seed, own + changes) for seed in seeds({"seeds": count})]
+
+    methods = {algo: studies(jobs(algo, settings["seeds"]), tests, settings, once) for algo in algorithms}
     radii = []
     for scope in SCOPES:
         for radius in settings["radii"]:
-            changes = (f"algo.scope={scope}", f"algo.radius={radius:g}")
-            runs = [
-                study(Job(ENV, SWEPT, seed, changes), tests, settings, once) for seed in range(settings["radius_seeds"])
-            ]
+            changes = (f"algo.scope={scope}", f"algo.radius={radius:g}") if radius else ("algo.radius=0",)
+            runs = studies(jobs(SWEPT, settings["radius_seeds"], changes), tests, settings, once)
             radii.append({"scope": scope, "radius": radius, "runs": runs})
-    return {"methods": methods, "radii": radii, "steps": settings["steps"], "episodes": settings["episodes"]}
+    about = {key: settings[key] for key in ("steps", "episodes", "tuning_steps", "tuning_seeds")}
+    return {"tuned": tuned, "methods": methods, "radii": radii, **about}
 
 
 def _cells(runs: list[dict[str, Any]], kind: str) -> list[str]:
@@ -95,7 +99,24 @@ def tables(result: Result) -> str:
         count = len(result["radii"][0]["runs"])
         words = f"What the IPM norm contributes to {style.look(SWEPT).name}: return and cost under noise, {count} seeds.\n\n"
         parts.append(words + markdown(header, rows, left=2))
+    parts.append(_tuning(result))
     return "\n\n".join(parts)
+
+
+def _tuning(result: Result) -> str:
+    rows = []
+    for algo, tuned in result["tuned"].items():
+        for tried in tuned["tried"]:
+            mark = "**" if tried["changes"] == tuned["best"] else ""
+            words = ", ".join(change.removeprefix("algo.") for change in tried["changes"])
+            rows.append(
+                [style.look(algo).name, f"{mark}{words}{mark}", f"{tried['return']:.1f}", f"{tried['cost']:.1f}"]
+            )
+    return (
+        f"Tuning, the same for every method: six settings × {result['tuning_seeds']} seeds (others than those above) × "
+        f"{result['tuning_steps']:,} steps, tested as trained. Bold: chosen, the largest return among those with a cost "
+        "within the budget.\n\n" + markdown(["method", "setting", "return", "cost"], rows, left=2)
+    )
 
 
 def figures(result: Result) -> dict[str, Figure]:
@@ -221,6 +242,8 @@ SECTION = Section(
             "length": [1.0, 2.0],
             "radii": [0.0, 0.001],
             "radius_seeds": 1,
+            "tuning_seeds": 1,
+            "tuning_steps": 10_000,
             "changes": [],
         },
         "full": {
@@ -233,6 +256,8 @@ SECTION = Section(
             "length": [0.5, 0.75, 1.0, 1.5, 2.0],
             "radii": [0.0, 1e-4, 1e-3, 1e-2, 1e-1],
             "radius_seeds": 5,
+            "tuning_seeds": 2,
+            "tuning_steps": 500_000,
             "changes": [],
         },
     },
