@@ -15,7 +15,18 @@ from rcac import nominal_optimum, registry
 from rcac.errors import InputError
 from rcac.experiment import style
 from rcac.experiment.config import compose
-from rcac.experiment.reproduction import best_policy, command, deep, rate, report, river_swim, switch, tabular, tradeoff, wall_clock
+from rcac.experiment.reproduction import (
+    best_policy,
+    command,
+    deep,
+    rate,
+    report,
+    river_swim,
+    switch,
+    tabular,
+    tradeoff,
+    wall_clock,
+)
 from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
 from rcac.experiment.reproduction.sections import SECTIONS
 from rcac.experiment.reproduction.store import Store, defaults
