@@ -19,7 +19,7 @@ import scipy.sparse.linalg as spla
 from numba import njit
 
 from rcac.problem import RCMDP, Rows, check_policy
-from rcac.uncertainty.base import Uncertainty, Worst
+from rcac.uncertainty.base import Uncertainty, Worst, assemble
 from rcac.uncertainty.finite import FiniteKernels
 from rcac.uncertainty.nominal import Nominal
 
@@ -121,8 +121,11 @@ def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
         shared = np.broadcast_to(rows.data, (len(right), len(rows.data)))
         nominal = Worst(np.empty((len(right), 0)), rows.indptr, rows.indices, shared)
         return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
-    matrix = _assemble(policy, rows.indptr, rows.indices[None], rows.data[None], problem.discount)[0]
-    return np.ascontiguousarray(np.linalg.solve(matrix, right.T).T)
+    if problem.sparse:
+        chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
+    else:
+        chain = (policy[:, None] @ problem.kernel)[None, :, 0]
+    return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
 
 
 @dataclass(frozen=True)
@@ -182,14 +185,6 @@ class _Step:
     worst: Worst
     discount: float
 
-    def dense(self) -> np.ndarray:
-        """I − γT, (K, S, S)."""
-        worst = self.worst
-        matrix = _assemble(self.policy, worst.indptr, np.atleast_2d(worst.indices), worst.data, self.discount)
-        if worst.amount is not None and worst.direction is not None:
-            matrix -= self.discount * self._pushed()[:, :, None] * worst.direction[:, None, :]
-        return matrix
-
     def operator(self, k: int, transposed: bool) -> Callable[[np.ndarray], np.ndarray]:
         """The product with I − γT_k, or with its transpose."""
         states, actions = self.policy.shape
@@ -216,27 +211,19 @@ class _Step:
 
 
 @njit(cache=True, error_model="numpy")
-def _assemble(policy, indptr, indices, data, discount):
-    """I − γT (K, S, S), from kernels in compressed rows."""
-    S, A = policy.shape
-    out = np.zeros((len(data), S, S))
-    for k in range(len(data)):
-        states = indices[min(k, len(indices) - 1)]
-        for s in range(S):
-            out[k, s, s] = 1.0
-            for a in range(A):
-                weight = discount * policy[s, a]
-                if weight == 0.0:
-                    continue
-                for j in range(indptr[s * A + a], indptr[s * A + a + 1]):
-                    out[k, s, states[j]] -= weight * data[k, j]
-    return out
+def _away(chains, discount):
+    """I − γT (K, S, S), in place of T."""
+    for k in range(len(chains)):
+        chains[k] *= -discount
+        for s in range(chains.shape[1]):
+            chains[k, s, s] += 1.0
+    return chains
 
 
 @njit(cache=True, error_model="numpy")
 def _factorise(policy, indptr, indices, data, discount, right):
     """Solve (I − γT_k) x_k = right_k, (K, S), in one call: for small problems the calls are what takes time."""
-    matrix, out = _assemble(policy, indptr, indices, data, discount), np.empty_like(right)
+    matrix, out = _away(assemble(policy, indptr, indices, data), discount), np.empty_like(right)
     for k in range(len(right)):
         out[k] = np.linalg.solve(matrix[k], right[k])
     return out
@@ -246,9 +233,9 @@ def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, r
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
     states, worst = step.policy.shape[0], step.worst
     if states <= DENSE_STATES:
-        if worst.direction is None and not transposed:
+        if worst.direction is None and worst.entries is not None and not transposed:
             return _factorise(step.policy, worst.indptr, np.atleast_2d(worst.indices), worst.data, step.discount, right)
-        matrix = step.dense()
+        matrix = _away(worst.mixed(step.policy), step.discount)
         return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
     out = np.empty_like(right)
     for k in range(len(right)):

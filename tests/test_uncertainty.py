@@ -401,6 +401,37 @@ def test_threads_do_not_change_results(name, rng):
     np.testing.assert_array_equal(together.data, alone.data)
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_a_policys_chains_are_mixtures_of_the_kernels(name, rng):
+    """Small and large (threaded, and for the KL ball without writing the kernels) problems alike, whole rows or not."""
+    for states, actions in ((4, 3), (60, 20)):
+        nominal, values = random_rows(rng, states * actions, states), rng.normal(size=(2, states))
+        nominal[: 2 * actions] = rng.dirichlet(np.ones(states), size=2 * actions)  # every state
+        radius = np.full((states, actions), 0.2)
+        radius[0, 0], radius[1, 1] = 0.0, 50.0
+        policy = rng.dirichlet(np.ones(actions), size=states)
+        policy[1, 0] = 0.0
+        policy /= policy.sum(axis=1, keepdims=True)
+        worst = sets_by_radius(states)[name](radius).sweep(values, compress(nominal))
+        chains = worst.mixed(policy)
+        for k in range(2):
+            kernel = worst.dense(k, states).reshape(states, actions, states)
+            np.testing.assert_allclose(chains[k], np.einsum("sa,sat->st", policy, kernel), atol=1e-14)
+
+
+def test_kernels_of_the_kl_ball_written_at_once_or_later(rng, monkeypatch):
+    nominal, values = random_rows(rng, 400, 120), rng.normal(size=(2, 120))
+    nominal[:5] = rng.dirichlet(np.ones(120), size=5)
+    radius = rng.choice([0.0, 0.01, 0.3, 50.0], size=400)
+    rows = compress(nominal)
+    later = KLBall(radius).sweep(values, rows)
+    assert later.entries is None
+    monkeypatch.setattr("rcac.uncertainty.base.THREADING_PAYS", 1 << 30)
+    at_once = KLBall(radius).sweep(values, rows)
+    np.testing.assert_array_equal(later.value, at_once.value)
+    np.testing.assert_allclose(later.data, at_once.entries, rtol=1e-13, atol=1e-300)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

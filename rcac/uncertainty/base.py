@@ -10,8 +10,9 @@ is computed by one thread, so results do not depend on the number of threads.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 # numba's threads would spin for a while after each sweep, which slows the linear solve that follows to a third
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -26,7 +27,8 @@ from rcac.problem import RCMDP, Rows, compress
 THREADING_PAYS = 1 << 16  # stored entries × values beyond which a second thread is worth its start
 
 
-class Worst(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Worst:
     """Worst-case expectations of K values over M rows, and the kernels that attain them.
 
     Row m of kernel k is `data[k, indptr[m]:indptr[m+1]]` at `indices` (which may be (nnz,), shared by all k, or
@@ -36,10 +38,15 @@ class Worst(NamedTuple):
     value: np.ndarray  # (K, M)
     indptr: np.ndarray  # (M+1,)
     indices: np.ndarray  # (nnz,) or (K, nnz)
-    data: np.ndarray  # (K, nnz)
+    entries: np.ndarray | None  # (K, nnz) the data, or None where it is made when asked for
     memory: Any = None  # makes the next call on similar values faster
     amount: np.ndarray | None = None  # (K, M)
     direction: np.ndarray | None = None  # (K, S)
+
+    @property
+    def data(self) -> np.ndarray:
+        assert self.entries is not None
+        return self.entries
 
     def matrix(self, k: int, width: int) -> sp.csr_array:
         """The compressed part of kernel k as CSR (M, S)."""
@@ -52,6 +59,14 @@ class Worst(NamedTuple):
         if self.amount is not None and self.direction is not None:
             rows += self.amount[k][:, None] * self.direction[k]
         return rows
+
+    def mixed(self, policy: np.ndarray) -> np.ndarray:
+        """T (K, S, S) with T_k(s,·) = Σ_a π(a|s) q_k(·|s,a): the chains that a policy (S, A) makes of the kernels."""
+        chains = assemble(policy, self.indptr, np.atleast_2d(self.indices), self.data)
+        if self.amount is not None and self.direction is not None:
+            pushed = np.einsum("sa,ksa->ks", policy, self.amount.reshape(-1, *policy.shape))
+            chains += pushed[:, :, None] * self.direction[:, None, :]
+        return chains
 
 
 class Uncertainty(ABC):
@@ -126,6 +141,10 @@ def blank(values: np.ndarray, rows: Rows, extra: int = 0) -> tuple[np.ndarray, n
     return np.empty((len(values), rows.count)), np.empty((len(values), len(rows.data) + extra * rows.count))
 
 
+def threading_pays(values: np.ndarray, rows: Rows) -> bool:
+    return len(values) * len(rows.data) > THREADING_PAYS
+
+
 def rowwise(function: Any) -> Callable:
     """Compile a sweep `f(values, indptr, indices, data, …)` twice, and use threads where the work pays for them."""
     serial = njit(cache=True, error_model="numpy")(function)
@@ -135,11 +154,27 @@ def rowwise(function: Any) -> Callable:
     threaded = njit(cache=True, error_model="numpy", parallel=True)(twin)
 
     def run(values: np.ndarray, rows: Rows, *rest: Any) -> Any:
-        chosen = threaded if len(values) * len(rows.data) > THREADING_PAYS else serial
+        chosen = threaded if threading_pays(values, rows) else serial
         # unsigned indices need no test for negative ones in the inner loops
         return chosen(values, rows.indptr, rows.indices.view(np.uint32), rows.data, *rest)
 
     return run
+
+
+@njit(cache=True, error_model="numpy")
+def assemble(policy, indptr, indices, data):
+    """T (K, S, S) from kernels in compressed rows."""
+    S, A = policy.shape
+    out = np.zeros((len(data), S, S))
+    for k in range(len(data)):
+        states = indices[min(k, len(indices) - 1)]
+        for s in range(S):
+            for a in range(A):
+                if policy[s, a] == 0.0:
+                    continue
+                for j in range(indptr[s * A + a], indptr[s * A + a + 1]):
+                    out[k, s, states[j]] += policy[s, a] * data[k, j]
+    return out
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})

@@ -9,7 +9,7 @@ is its least-squares fit, and the same formula is the largest qᵀV over moves w
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class LinearIPM(Uncertainty):
                 InexactWarning,
                 stacklevel=3,
             )
-        return nominal._replace(value=nominal.value + radius * norm[:, None], amount=amount, direction=direction)
+        return replace(nominal, value=nominal.value + radius * norm[:, None], amount=amount, direction=direction)
 
     @staticmethod
     def _lowest(rows: Rows, radius: np.ndarray, direction: np.ndarray) -> float:

@@ -11,6 +11,7 @@ With u = V − max V over the support:  Z = E_p e^{βu},  m = E_q u,  KL(q_β‖
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise, threading_pays
 
 # exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
 # x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
@@ -122,9 +123,9 @@ def _gather(v, indices, u):
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _rescale(u, p, top, span):
-    """u ← (u − top)/span ∈ [−1, 0], so that no square overflows; returns the mass at the top."""
-    at_top, factor = 0.0, 1.0 / span
+def _rescale(u, top, span):
+    """u ← (u − top)/span ∈ [−1, 0], so that no square overflows; ties with the top are made exact."""
+    factor = 1.0 / span
     if factor == np.inf:  # a span that has no reciprocal
         factor = 1.0
         for j in range(len(u)):
@@ -132,42 +133,149 @@ def _rescale(u, p, top, span):
         top = 0.0
     for j in range(len(u)):
         x = (u[j] - top) * factor
-        tied = x > -_TIE
-        u[j] = 0.0 if tied else x
-        at_top += p[j] if tied else 0.0
-    return at_top
+        u[j] = 0.0 if x > -_TIE else x
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _top_mass(u, p):
+    total = 0.0
+    for j in range(len(u)):
+        total += p[j] if u[j] == 0.0 else 0.0
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _whole(values, longest):
+    """What rows that reach every state share: u (K, S), tops and lows (K,)."""
+    u, tops, lows = values.copy(), np.empty(len(values)), np.empty(len(values))
+    if longest == values.shape[1]:
+        for k in range(len(values)):
+            tops[k], lows[k] = np.max(values[k]), np.min(values[k])
+            if tops[k] > lows[k]:
+                _rescale(u[k], tops[k], tops[k] - lows[k])
+    return u, tops, lows
+
+
+@njit(cache=True, error_model="numpy")
+def _longest(indptr):
+    longest = 0
+    for m in range(len(indptr) - 1):
+        longest = max(longest, indptr[m + 1] - indptr[m])
+    return longest
 
 
 @rowwise
-def _ball(values, indptr, indices, data, radius, beta, value, kernel):
-    K, M, longest = len(values), len(indptr) - 1, 0
-    for m in range(M):
-        longest = max(longest, indptr[m + 1] - indptr[m])
+def _ball(values, indptr, indices, data, radius, beta, value, tilts, kernel):
+    """Fills value (K, M), β (K, M), and how each row is tilted, `tilts` (K, M, 5); the kernel (K, nnz) too unless it has
+    no columns. With u = (V − top)/span the tilted row is  q = p · e^{βu} · (constant + slope·u)."""
+    K, M, S, longest, write = len(values), len(indptr) - 1, values.shape[1], _longest(indptr), kernel.shape[1] > 0
+    whole, tops, lows = _whole(values, longest)
     for block in prange((K * M + _BLOCK - 1) // _BLOCK):
         scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
         scratch_bits = scratch_power.view(np.int64)
         for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
             k, m = i // M, i % M
             lo, n = indptr[m], indptr[m + 1] - indptr[m]
-            p, q, v, r = data[lo : lo + n], kernel[k, lo : lo + n], values[k], radius[m]
+            p, v, r, tilt = data[lo : lo + n], values[k], radius[m], tilts[k, m]
             u, e = scratch_u[:n], scratch_e[:n]
-            top, low = _gather(v, indices[lo : lo + n], u)
+            if n == S:  # every state: the same u for all such rows
+                u = whole[k]
+                top, low = tops[k], lows[k]
+            else:
+                top, low = _gather(v, indices[lo : lo + n], u)
+                if top > low:
+                    _rescale(u, top, top - low)
+            tilt[0], tilt[1] = top, top - low
             if r == 0.0 or top == low:
-                q[:] = p
+                tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
                 value[k, m] = expectation(v, indices[lo : lo + n], p)
+                e[:] = 1.0
+            else:
+                at_top = _top_mass(u, p)
+                if r >= -np.log(at_top):
+                    tilt[2], tilt[3], tilt[4] = np.inf, 1.0 / at_top, 0.0
+                    value[k, m] = top
+                    _indicate(u, e)
+                else:
+                    found, z, mean, change, variance = _tilt(
+                        p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n]
+                    )
+                    beta[k, m] = found + change
+                    tilt[2], tilt[3], tilt[4] = found, (1.0 - change * mean) / z, change / z
+                    value[k, m] = top + (top - low) * (mean + change * variance)
+            if write:
+                _add(1.0, p, u, e, tilt, kernel[k, lo : lo + n])
+
+
+@njit(cache=True, error_model="numpy")
+def _indicate(u, e):
+    for j in range(len(u)):
+        e[j] = 1.0 if u[j] == 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _add(weight, p, u, e, tilt, out):
+    """out += weight · q."""
+    constant, slope = weight * tilt[3], weight * tilt[4]
+    for j in range(len(p)):
+        out[j] += p[j] * e[j] * (constant + slope * u[j])
+
+
+@njit(cache=True, error_model="numpy")
+def _again(v, indices, whole, tilt, u, e, power, bits):
+    """u and e = e^{βu} of a row whose tilt is known; returns u, which is `whole` where the row reaches every state."""
+    if tilt[1] == 0.0:
+        u[:] = 0.0
+        e[:] = 1.0
+        return u
+    if len(u) == len(whole):
+        u = whole
+    else:
+        _gather(v, indices, u)
+        _rescale(u, tilt[0], tilt[1])
+    if tilt[2] == np.inf:
+        _indicate(u, e)
+    else:
+        _exp(tilt[2], u, e, power, bits)
+    return u
+
+
+@rowwise
+def _mix(values, indptr, indices, data, tilts, policy, out):
+    """T (K, S, S) += Σ_a π(a|s) q(·|s,a)."""
+    K, (S, A), longest = len(values), policy.shape, _longest(indptr)
+    whole = _whole(values, longest)[0]
+    for i in prange(K * S):
+        k, s = i // S, i % S
+        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
+        scratch_bits, scratch_q = scratch_power.view(np.int64), np.empty(longest)
+        for a in range(A):
+            if policy[s, a] == 0.0:
                 continue
-            at_top = _rescale(u, p, top, top - low)
-            if r >= -np.log(at_top):
+            m = s * A + a
+            lo, n = indptr[m], indptr[m + 1] - indptr[m]
+            e, p, states = scratch_e[:n], data[lo : lo + n], indices[lo : lo + n]
+            u = _again(values[k], states, whole[k], tilts[k, m], scratch_u[:n], e, scratch_power[:n], scratch_bits[:n])
+            if n == S:  # every state, in order
+                _add(policy[s, a], p, u, e, tilts[k, m], out[k, s])
+            else:
+                q = scratch_q[:n]
+                q[:] = 0.0
+                _add(policy[s, a], p, u, e, tilts[k, m], q)
                 for j in range(n):
-                    q[j] = p[j] / at_top if u[j] == 0.0 else 0.0
-                value[k, m] = top
-                continue
-            found, z, mean, change, variance = _tilt(p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n])
-            beta[k, m] = found + change
-            constant, slope = (1.0 - change * mean) / z, change / z
-            for j in range(n):
-                q[j] = p[j] * e[j] * (constant + slope * u[j])
-            value[k, m] = top + (top - low) * (mean + change * variance)
+                    out[k, s, states[j]] += q[j]
+
+
+@rowwise
+def _write(values, indptr, indices, data, tilts, kernel):
+    """The tilted rows, kernel (K, nnz) += q."""
+    K, M, whole = len(values), len(indptr) - 1, _whole(values, _longest(indptr))[0]
+    for i in prange(K * M):
+        k, m = i // M, i % M
+        lo, n = indptr[m], indptr[m + 1] - indptr[m]
+        e, power, p, states = np.empty(n), np.empty(n), data[lo : lo + n], indices[lo : lo + n]
+        u = _again(values[k], states, whole[k], tilts[k, m], np.empty(n), e, power, power.view(np.int64))
+        _add(1.0, p, u, e, tilts[k, m], kernel[k, lo : lo + n])
 
 
 @rowwise
@@ -215,9 +323,33 @@ class KLBall(Uncertainty):
         # memory: β of each (value, row) in units of the row's span
         shape = (len(values), rows.count)
         beta = memory.copy() if memory is not None and memory.shape == shape else np.zeros(shape)
-        value, kernel = blank(values, rows)
-        _ball(values, rows, per_row(self.radius, rows), beta, value, kernel)
-        return Worst(value, rows.indptr, rows.indices, kernel, beta)
+        value, tilts = np.empty(shape), np.empty((*shape, 5))
+        large = threading_pays(values, rows)  # then its kernels are not written out: what is asked for is seldom they
+        kernel = np.zeros((len(values), 0 if large else len(rows.data)))
+        _ball(values, rows, per_row(self.radius, rows), beta, value, tilts, kernel)
+        if not large:
+            return Worst(value, rows.indptr, rows.indices, kernel, beta)
+        return _Tilted(value, rows.indptr, rows.indices, None, beta, values=values, rows=rows, tilts=tilts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Tilted(Worst):
+    """Worst kernels that are remembered by how their rows are tilted."""
+
+    values: np.ndarray  # (K, S)
+    rows: Rows
+    tilts: np.ndarray  # (K, M, 5)
+
+    @cached_property
+    def data(self) -> np.ndarray:  # type: ignore[override]
+        kernel = np.zeros((len(self.values), len(self.rows.data)))
+        _write(self.values, self.rows, self.tilts, kernel)
+        return kernel
+
+    def mixed(self, policy: np.ndarray) -> np.ndarray:
+        chains = np.zeros((len(self.values), len(policy), len(policy)))
+        _mix(self.values, self.rows, self.tilts, policy, chains)
+        return chains
 
 
 @dataclass(frozen=True)
