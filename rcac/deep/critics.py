@@ -29,9 +29,14 @@ class Critics:
         self.scales = scales
 
     def values(self, observations: np.ndarray) -> np.ndarray:
-        """V (K, B) at normalised observations (B, d), in NumPy."""
-        outputs = forward.mlp(forward.unpack(self.parameters.cpu().numpy(), self.sizes), observations)[:, :, 0]
-        return outputs * self.scales[:, None]
+        """V (K, B) at normalised observations (B, d)."""
+        parameters = self.parameters
+        if parameters.device.type == "cpu":  # NumPy is faster for small networks
+            outputs = forward.mlp(forward.unpack(parameters.numpy(), self.sizes), observations)
+        else:
+            rows = torch.as_tensor(observations, dtype=parameters.dtype, device=parameters.device)
+            outputs = networks.mlp(parameters, self.sizes, rows).cpu().numpy()
+        return outputs[:, :, 0] * self.scales[:, None]
 
     def norms(self, scope: str) -> np.ndarray:
         """‖w_n‖₂ (K,)."""

@@ -305,9 +305,12 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device: {name!r} given, auto, cpu, cuda or cuda:<number> expected") from error
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()  # is it there, and does it hold data?
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"device: {name!r} given, auto, cpu, cuda or cuda:<number> expected ({why})") from error
+    return device
 
 
 def _checked_budgets(budgets: np.ndarray | list[float]) -> np.ndarray:
