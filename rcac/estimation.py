@@ -1,11 +1,15 @@
 """A problem estimated from logged transitions (s, a, c_0..c_N, s'), with how far the estimate may be off.
 
-    counts n(s,a),    P̂(s'|s,a) = (n(s,a,s') + κ) / (n(s,a) + κS)  with smoothing κ ≥ 0,    ĉ_k(s,a) = mean of the logged costs
+    counts n(s,a),    P̂(s'|s,a) = (n(s,a,s') + κ) / (n(s,a) + κ|R(s)|)  for s' in R(s),    ĉ_k(s,a) = mean of the logged costs
 
-    With probability ≥ 1 − δ, for all (s,a) at once,   ½‖P(·|s,a) − P̃(·|s,a)‖₁ ≤ ½ √( 2 (ln(2^S − 2) + ln(SA/δ)) / n(s,a) )
+with smoothing κ ≥ 0 over R(s), the states that may follow s. `prior="all"`: every state, so a kernel that needs the prior
+is dense. `prior="observed"`: those seen to follow s under any action (s itself where none was), so the kernel stays sparse.
+A pair that was never seen goes to each state of R(s) alike, at the mean of all costs.
 
-for the empirical P̃ (Weissman et al. 2003, and a union bound over the pairs); smoothing moves the estimate by at most κS/(n + κS) more.
-The radius of a pair that was never seen is 1: nothing is known about it.
+    With probability ≥ 1 − δ, for all (s,a) at once,   ½‖P(·|s,a) − P̃(·|s,a)‖₁ ≤ ½ √( 2 (ln(2^m − 2) + ln(SA/δ)) / n(s,a) )
+
+for the empirical P̃ and rows with at most m successors (Weissman et al. 2003, and a union bound over the pairs); smoothing
+moves the estimate by at most κ|R(s)|/(n + κ|R(s)|) more. The radius of a pair that was never seen is 1: nothing is known.
 """
 
 from dataclasses import dataclass
@@ -16,6 +20,8 @@ import scipy.sparse as sp
 from rcac.errors import InputError
 from rcac.problem import RCMDP
 
+DENSE_LIMIT = 10**8  # entries of the largest dense kernel that is made: 0.8 GB
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -23,20 +29,29 @@ class Estimate:
 
     problem: RCMDP
     counts: np.ndarray  # (S, A)
-    smoothing: float
+    prior: np.ndarray  # (S,) κ|R(s)|, the counts that smoothing added to each pair
+    successors: int  # the most that any pair was seen to have
 
-    def total_variation_radius(self, confidence: float = 0.95) -> np.ndarray:
-        """(S, A) radii for `TotalVariation` such that the true kernel is in the set with this probability."""
+    def total_variation_radius(self, confidence: float = 0.95, successors: int | None = None) -> np.ndarray:
+        """(S, A) radii for `TotalVariation` such that the true kernel is in the set with this probability.
+
+        `successors`: no pair of the true model has more (m above; all S states when not given). Without it, radii are
+        below 1 only where n(s,a) is well above S.
+        """
         if not 0 < confidence < 1:
             raise InputError(f"confidence: {confidence} given, a number in (0, 1) expected")
         states, actions = self.counts.shape
+        most = states if successors is None else successors
+        if not self.successors <= most <= states:
+            raise InputError(f"successors: {most} given, {self.successors} (as many were seen) to {states} expected")
         if states == 1:
             return np.zeros((1, actions))
-        shapes = states * np.log(2) + np.log1p(-(2.0 ** (1 - min(states, 1000))))  # ln(2^S − 2)
-        exponent = shapes + np.log(states * actions / (1 - confidence))
         seen = np.maximum(self.counts, 1)
-        drawn = 0.5 * np.sqrt(2 * exponent / seen)
-        moved = self.smoothing * states / (seen + self.smoothing * states)
+        drawn = 0.0  # with one successor there is nothing to estimate
+        if most > 1:
+            shapes = most * np.log(2) + np.log1p(-(2.0 ** (1 - min(most, 1000))))  # ln(2^m − 2)
+            drawn = 0.5 * np.sqrt(2 * (shapes + np.log(states * actions / (1 - confidence))) / seen)
+        moved = self.prior[:, None] / (seen + self.prior[:, None])
         return np.where(self.counts > 0, np.minimum(drawn + moved, 1.0), 1.0)
 
 
@@ -51,40 +66,93 @@ def from_transitions(
     budgets: np.ndarray,  # (N,)
     discount: float,
     initial: np.ndarray | None = None,  # (S,), uniform when not given
-    smoothing: float = 0.0,
+    smoothing: float = 0.0,  # κ
+    prior: str = "all",  # all | observed: R(s), where smoothing and pairs that were never seen may go
 ) -> Estimate:
-    """Estimate kernel and costs. A pair that was never seen goes everywhere with equal probability, at the mean cost."""
+    """Estimate kernel and costs: see the formulas of this module. `prior="observed"` is the choice for large problems."""
     states, actions, next_states = (
         _indices(name, values, limit)
         for name, values, limit in (
-            ("states", states, num_states), ("actions", actions, num_actions), ("next_states", next_states, num_states),
+            ("states", states, num_states),
+            ("actions", actions, num_actions),
+            ("next_states", next_states, num_states),
         )
     )
     costs = np.asarray(costs, dtype=float)
     if costs.ndim != 2 or len(costs) != len(states) or not np.isfinite(costs).all():
         raise InputError(f"costs: shape {costs.shape} given, finite numbers ({len(states)}, N+1) expected")
     if not len(states) == len(actions) == len(next_states) > 0:
-        raise InputError(f"states, actions, next_states: {len(states)}, {len(actions)}, {len(next_states)} given, equal lengths > 0 expected")
+        raise InputError(
+            f"states, actions, next_states: {len(states)}, {len(actions)}, {len(next_states)} given, equal lengths > 0 expected"
+        )
     if not 0 <= smoothing < np.inf:
         raise InputError(f"smoothing: {smoothing} given, a finite number ≥ 0 expected")
+    if prior not in ("all", "observed"):
+        raise InputError(f"prior: {prior!r} given, 'all' or 'observed' expected")
     pairs = states * num_actions + actions
     size = num_states * num_actions
     seen = np.bincount(pairs, minlength=size)  # (S·A,)
-    reached = sp.csr_array((np.ones(len(pairs)), (pairs, next_states)), shape=(size, num_states))
-    reached.sum_duplicates()
-    unseen = seen == 0
-    if smoothing > 0 or unseen.any():
-        kernel = (reached.toarray() + smoothing) / np.maximum(seen + smoothing * num_states, 1e-300)[:, None]
-        kernel[unseen] = 1 / num_states
-        model = kernel.reshape(num_states, num_actions, num_states)
+    reached = _counts(pairs, next_states, size, num_states)  # n(s,a,s')
+    weight = np.where(seen > 0, float(smoothing), 1.0)  # of each state of R(s); a pair never seen has nothing else
+    if prior == "observed":
+        follows = _followers(states, next_states, num_states)
+        possible = np.diff(follows.indptr)  # |R(s)|
+        rows = np.flatnonzero(weight)
+        added = sp.csr_array(follows[rows // num_actions].multiply(weight[rows, None]))
+        model = _normalised(reached + _placed(added, rows, size))
     else:
-        model = sp.csr_array(sp.diags_array(1 / seen) @ reached)
+        possible = np.full(num_states, num_states)
+        model = _with_all(reached, weight, num_actions) if weight.any() else _normalised(reached)
     means = np.stack([np.bincount(pairs, weights=c, minlength=size) for c in costs.T]) / np.maximum(seen, 1)
-    means = np.where(unseen, costs.mean(axis=0)[:, None], means)
+    means = np.where(seen > 0, means, costs.mean(axis=0)[:, None])
     if initial is None:
         initial = np.full(num_states, 1 / num_states)
     problem = RCMDP(model, means.reshape(-1, num_states, num_actions), budgets, initial, discount)
-    return Estimate(problem, seen.reshape(num_states, num_actions), float(smoothing))
+    most = int(np.diff(reached.indptr).max())
+    return Estimate(problem, seen.reshape(num_states, num_actions), smoothing * possible, most)
+
+
+def _counts(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> sp.csr_array:
+    """How often each (row, column) occurs."""
+    matrix = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=(height, width))
+    matrix.sum_duplicates()
+    return matrix
+
+
+def _followers(states: np.ndarray, next_states: np.ndarray, num_states: int) -> sp.csr_array:
+    """(S, S) ones at R(s): the states seen to follow s, or s itself where none was."""
+    alone = np.flatnonzero(np.bincount(states, minlength=num_states) == 0)
+    matrix = _counts(np.concatenate([states, alone]), np.concatenate([next_states, alone]), num_states, num_states)
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def _placed(matrix: sp.csr_array, rows: np.ndarray, height: int) -> sp.csr_array:
+    """The matrix whose rows `rows`, in rising order, are those given; all others are empty."""
+    lengths = np.zeros(height, np.int64)
+    lengths[rows] = np.diff(matrix.indptr)
+    start = np.concatenate([[0], np.cumsum(lengths)])
+    return sp.csr_array((matrix.data, matrix.indices, start), shape=(height, matrix.shape[1]))
+
+
+def _normalised(matrix: sp.csr_array) -> sp.csr_array:
+    """Rows divided by their sums."""
+    sums = matrix.sum(axis=1)
+    matrix.data /= np.repeat(sums, np.diff(matrix.indptr))
+    return matrix
+
+
+def _with_all(reached: sp.csr_array, weight: np.ndarray, num_actions: int) -> np.ndarray:
+    """The kernel (S, A, S) with `weight` (S·A,) added at every state."""
+    size, num_states = reached.shape
+    if size * num_states > DENSE_LIMIT:
+        raise InputError(
+            f"prior: 'all' given, 'observed' expected for {num_states} states × {num_actions} actions: smoothing, and pairs "
+            f"that were never seen ({int((np.diff(reached.indptr) == 0).sum())} here), would fill {size * num_states:.1e} entries"
+        )
+    kernel = reached.toarray() + weight[:, None]
+    kernel /= kernel.sum(axis=1, keepdims=True)
+    return kernel.reshape(num_states, num_actions, num_states)
 
 
 def _indices(name: str, values: np.ndarray, limit: int) -> np.ndarray:

@@ -1,11 +1,14 @@
 """Problems from logged transitions: counts by hand, convergence, and the promised coverage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from conftest import random_problem
+import scipy.sparse as sp
+from conftest import every_set, random_policy, random_problem
 
-from rcac import RCMDP, InputError, evaluate
-from rcac.uncertainty import TotalVariation
+from rcac import RCMDP, InputError, evaluate, robust_value_iteration, uncertainty
+from rcac.uncertainty import TotalVariation, Uncertainty
 
 
 def log(rng, problem, per_pair):
@@ -19,15 +22,26 @@ def log(rng, problem, per_pair):
 
 def estimate(rng, problem, per_pair, **options):
     return RCMDP.from_transitions(
-        *log(rng, problem, per_pair), num_states=problem.num_states, num_actions=problem.num_actions,
-        budgets=problem.budgets, discount=problem.discount, initial=problem.initial, **options,
+        *log(rng, problem, per_pair),
+        num_states=problem.num_states,
+        num_actions=problem.num_actions,
+        budgets=problem.budgets,
+        discount=problem.discount,
+        initial=problem.initial,
+        **options,
     )
 
 
 def test_counts_and_means_by_hand():
     found = RCMDP.from_transitions(
-        [0, 0, 0, 1], [0, 0, 0, 0], [[1.0], [2.0], [3.0], [5.0]], [1, 1, 0, 1],
-        num_states=2, num_actions=2, budgets=[], discount=0.9,
+        [0, 0, 0, 1],
+        [0, 0, 0, 0],
+        [[1.0], [2.0], [3.0], [5.0]],
+        [1, 1, 0, 1],
+        num_states=2,
+        num_actions=2,
+        budgets=[],
+        discount=0.9,
     )
     np.testing.assert_array_equal(found.counts, [[3, 0], [1, 0]])
     np.testing.assert_allclose(found.problem.kernel[0], [[1 / 3, 2 / 3], [0.5, 0.5]])
@@ -36,14 +50,85 @@ def test_counts_and_means_by_hand():
 
 
 def test_smoothing_by_hand():
-    found = RCMDP.from_transitions([0, 0], [0, 0], [[0.0], [0.0]], [1, 1], num_states=2, num_actions=1, budgets=[],
-                                   discount=0.5, smoothing=0.5)
+    found = RCMDP.from_transitions(
+        [0, 0], [0, 0], [[0.0], [0.0]], [1, 1], num_states=2, num_actions=1, budgets=[], discount=0.5, smoothing=0.5
+    )
     np.testing.assert_allclose(found.problem.kernel[0, 0], [0.5 / 3, 2.5 / 3])
+
+
+def test_the_observed_prior_by_hand():
+    """0 is followed by 1 and 2, 1 by itself; 2 is never left."""
+    log = [0, 0, 0, 1], [0, 0, 1, 0], [[1.0], [2.0], [3.0], [6.0]], [1, 1, 2, 1]
+    sizes = dict(num_states=3, num_actions=2, budgets=[], discount=0.9, prior="observed")
+    plain, smooth = (RCMDP.from_transitions(*log, **sizes, smoothing=k) for k in (0.0, 0.5))
+    assert plain.problem.sparse
+    stays = [[0, 0, 1], [0, 0, 1]]
+    np.testing.assert_allclose(dense(plain.problem), [[[0, 1, 0], [0, 0, 1]], [[0, 1, 0], [0, 1, 0]], stays])
+    np.testing.assert_allclose(
+        dense(smooth.problem), [[[0, 2.5 / 3, 0.5 / 3], [0, 0.25, 0.75]], [[0, 1, 0], [0, 1, 0]], stays]
+    )
+    np.testing.assert_allclose(plain.problem.costs[0], [[1.5, 3.0], [6.0, 3.0], [3.0, 3.0]])
+    np.testing.assert_array_equal(smooth.prior, [1.0, 0.5, 0.5])  # κ|R(s)|
+    unknown = RCMDP.from_transitions(
+        [0, 0], [0, 0], [[0.0], [0.0]], [0, 1], num_states=2, num_actions=2, budgets=[], discount=0.9, prior="observed"
+    )
+    np.testing.assert_allclose(dense(unknown.problem)[0], [[0.5, 0.5], [0.5, 0.5]])  # action 1 was never tried
+
+
+@pytest.mark.parametrize("prior", ["all", "observed"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.7])
+def test_kernels_are_what_counting_one_by_one_gives(rng, prior, smoothing):
+    S, A, T = 7, 3, 40
+    s, a, t = rng.integers(S - 1, size=T), rng.integers(A, size=T), rng.integers(S, size=T)
+    found = RCMDP.from_transitions(
+        s,
+        a,
+        np.zeros((T, 1)),
+        t,
+        num_states=S,
+        num_actions=A,
+        budgets=[],
+        discount=0.9,
+        smoothing=smoothing,
+        prior=prior,
+    )
+    expected = np.zeros((S, A, S))
+    for i in range(S):
+        may_follow = set(range(S)) if prior == "all" else {int(x) for x in t[s == i]} or {i}
+        for j in range(A):
+            here = t[(s == i) & (a == j)]
+            for k in may_follow:
+                expected[i, j, k] = 1 / len(may_follow)
+                if len(here):
+                    expected[i, j, k] = (np.sum(here == k) + smoothing) / (len(here) + smoothing * len(may_follow))
+    assert (found.counts == 0).any()
+    np.testing.assert_allclose(dense(found.problem), expected, atol=1e-14)
+
+
+def large_log(rng, states, actions, successors, count):
+    follows = rng.integers(states, size=(states * actions, successors))
+    s, a = rng.integers(states, size=count), rng.integers(actions, size=count)
+    return s, a, rng.random((count, 2)), follows[s * actions + a, rng.integers(successors, size=count)]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_large_estimates_stay_sparse(rng, smoothing):
+    S, A, T = 20_000, 10, 400_000
+    log, sizes = large_log(rng, S, A, 3, T), dict(num_states=S, num_actions=A, budgets=[1.0], discount=0.9)
+    found = RCMDP.from_transitions(*log, **sizes, smoothing=smoothing, prior="observed")
+    unseen = int((found.counts == 0).sum())
+    assert unseen > 10_000
+    assert found.problem.kernel.nnz <= A * T  # 4e6, where a dense kernel has 4e9
+    assert (found.total_variation_radius(0.95, successors=3)[found.counts == 0] == 1).all()
+    with pytest.raises(InputError, match=rf"prior: 'all' given, 'observed' expected for 20000 .* \({unseen} here\)"):
+        RCMDP.from_transitions(*log, **sizes, smoothing=smoothing)
 
 
 def test_estimates_converge(rng):
     problem = random_problem(rng)
-    errors = [np.abs(np.asarray(dense(estimate(rng, problem, n).problem)) - problem.kernel).max() for n in (100, 10_000)]
+    errors = [
+        np.abs(np.asarray(dense(estimate(rng, problem, n).problem)) - problem.kernel).max() for n in (100, 10_000)
+    ]
     assert errors[1] < errors[0] / 3
 
 
@@ -51,15 +136,48 @@ def dense(problem):
     return problem.kernel.toarray().reshape((*problem.costs.shape[1:], -1)) if problem.sparse else problem.kernel
 
 
+@pytest.mark.parametrize("prior", ["all", "observed"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_the_true_kernel_is_covered_as_often_as_promised(smoothing):
+def test_the_true_kernel_is_covered_as_often_as_promised(smoothing, prior):
     rng, confidence, covered = np.random.default_rng(0), 0.9, 0
     for _ in range(300):
         problem = random_problem(rng, states=3, actions=2, sparse_share=0.0)
-        found = estimate(rng, problem, int(rng.choice([5, 30, 200])), smoothing=smoothing)
+        found = estimate(rng, problem, int(rng.choice([5, 30, 200])), smoothing=smoothing, prior=prior)
         distance = np.abs(dense(found.problem) - problem.kernel).sum(axis=-1) / 2
         covered += bool(np.all(distance <= found.total_variation_radius(confidence)))
     assert covered / 300 >= confidence
+
+
+def test_few_successors_are_covered_by_smaller_radii():
+    """20 states of which each pair reaches 2: a radius that knows it still covers, and is not far from the least that does."""
+    rng, confidence, covered, needed = np.random.default_rng(1), 0.8, 0, []
+    for _ in range(200):
+        kernel = np.zeros((20, 1, 20))
+        for s in range(20):
+            kernel[s, 0, rng.choice(20, 2, replace=False)] = 0.5
+        problem = RCMDP(kernel, np.zeros((1, 20, 1)), [], np.full(20, 0.05), 0.9)
+        found = estimate(rng, problem, 100, prior="observed")
+        distance = np.abs(dense(found.problem) - kernel).sum(axis=-1) / 2
+        radius = found.total_variation_radius(confidence, successors=2)
+        covered += bool(np.all(distance <= radius))
+        needed.append(distance.max())
+    assert covered / 200 >= confidence
+    assert radius.max() < 1.5 * np.quantile(needed, confidence)
+    assert radius.max() < 0.6 * found.total_variation_radius(confidence).min()
+
+
+def test_radii_by_hand():
+    log = [0, 0, 0, 0], [0, 0, 0, 0], np.zeros((4, 1)), [1, 1, 2, 2]
+    found = RCMDP.from_transitions(*log, num_states=10, num_actions=1, budgets=[], discount=0.9)
+    assert found.total_variation_radius(0.5, 2)[0, 0] == pytest.approx(0.5 * np.sqrt(2 * np.log(2 * 10 / 0.5) / 4))
+    assert found.total_variation_radius(0.5, 3)[0, 0] == pytest.approx(0.5 * np.sqrt(2 * np.log(6 * 10 / 0.5) / 4))
+    certain = RCMDP.from_transitions(
+        [0, 1], [0, 0], np.zeros((2, 1)), [1, 0], num_states=3, num_actions=1, budgets=[], discount=0.9
+    )
+    np.testing.assert_array_equal(certain.total_variation_radius(0.9, successors=1), [[0], [0], [1]])
+    for wrong in (1, 11):
+        with pytest.raises(InputError, match=rf"successors: {wrong} given, 2 \(as many were seen\) to 10 expected"):
+            found.total_variation_radius(0.5, wrong)
 
 
 def test_the_true_value_is_below_the_worst_case(rng):
@@ -87,6 +205,7 @@ def test_radii_shrink_with_the_root_of_the_count(rng):
         (dict(costs=[[1.0], [np.nan]]), "costs: shape"),
         (dict(next_states=[0]), "equal lengths"),
         (dict(smoothing=-1.0), r"smoothing: -1\.0 given"),
+        (dict(prior="none"), "prior: 'none' given, 'all' or 'observed' expected"),
     ],
 )
 def test_bad_logs_are_refused(change, message):
@@ -95,3 +214,57 @@ def test_bad_logs_are_refused(change, message):
         RCMDP.from_transitions(**(good | change), num_states=2, num_actions=1, budgets=[], discount=0.9)
     with pytest.raises(InputError, match="confidence: 1 given"):
         RCMDP.from_transitions(**good, num_states=2, num_actions=1, budgets=[], discount=0.9).total_variation_radius(1)
+
+
+def with_radius():
+    return [name for name, each in every_set(6).items() if hasattr(each, "radius")]
+
+
+@pytest.mark.filterwarnings("ignore:LinearIPM")  # where its closed form is a bound, it still is row by row
+@pytest.mark.parametrize("name", with_radius())
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_radius_for_each_pair_is_each_rows_own(rng, name, sparse):
+    problem = random_problem(rng, states=6, actions=3)
+    if sparse:
+        problem = RCMDP(
+            sp.csr_array(problem.kernel.reshape(-1, 6)),
+            problem.costs,
+            problem.budgets,
+            problem.initial,
+            problem.discount,
+        )
+    one = every_set(6)[name]
+    radius = one.radius * rng.uniform(0.1, 3.0, size=(6, 3))
+    radius[rng.random((6, 3)) < 0.2] = 0.0
+    many, values = replace(one, radius=radius), rng.normal(size=(2, 6))
+    together = many.sweep(values, problem.rows)
+    for m in range(18):
+        alone = replace(one, radius=float(radius.flat[m])).sweep(values, problem.rows)
+        np.testing.assert_allclose(together.value[:, m], alone.value[:, m], rtol=1e-12)
+        for k in range(2):
+            np.testing.assert_allclose(together.dense(k, 6)[m], alone.dense(k, 6)[m], atol=1e-12)
+    # a part of the rows, in any order, keeps its radii
+    part = rng.permutation(18)[:7]
+    np.testing.assert_allclose(many.sweep(values, problem.rows.take(part)).value, together.value[:, part], rtol=1e-9)
+    # and a constant array is the number, through the whole chain
+    same, policy = replace(one, radius=np.full((6, 3), one.radius)), random_policy(rng, problem)
+    np.testing.assert_allclose(
+        evaluate(problem, policy, same).returns, evaluate(problem, policy, one).returns, rtol=1e-9
+    )
+    assert robust_value_iteration(problem, 0, same).value == pytest.approx(
+        robust_value_iteration(problem, 0, one).value
+    )
+    # evaluation is the fixed point under those radii
+    found = evaluate(problem, policy, many)
+    worst = many.sweep(found.values, problem.rows).value.reshape(2, 6, 3)
+    np.testing.assert_allclose(found.values, np.einsum("sa,ksa->ks", policy, problem.costs + 0.9 * worst), atol=1e-7)
+    with pytest.raises(InputError, match=r"radius: shape \(3, 6\) given, a number or \(6, 3\) expected"):
+        evaluate(problem, policy, replace(one, radius=radius.T))
+
+
+def test_every_set_with_a_radius_is_tested():
+    """A set that is added must come into the test above."""
+    public = [each for each in vars(uncertainty).values() if isinstance(each, type) and issubclass(each, Uncertainty)]
+    assert {each for each in public if "radius" in each.__annotations__} == {
+        type(every_set(6)[name]) for name in with_radius()
+    }
