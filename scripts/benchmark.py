@@ -1,4 +1,7 @@
-"""Speed as ratios within one run: python scripts/benchmark.py evaluation|solvers|training|scale|all [--against earlier.json]"""
+"""Speed as ratios within one run: python scripts/benchmark.py evaluation|solvers|training|scale|all [--against earlier.json]
+
+`--help` says the rest: where figures are saved, and from which slow-down on a measurement is marked.
+"""
 
 from rcac.experiment.benchmark.command import main
 

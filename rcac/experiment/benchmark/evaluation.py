@@ -1,4 +1,4 @@
-"""Robust evaluation and robust value iteration."""
+"""Robust evaluation, robust value iteration and the inner problems."""
 
 import time
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from rcac.evaluation import evaluate
-from rcac.experiment.benchmark import problems
+from rcac.experiment.benchmark import inner, problems
 from rcac.experiment.benchmark.measure import Row, peak_memory, seconds
 from rcac.problem import RCMDP
 from rcac.tabular.bounds import robust_value_iteration
@@ -48,15 +48,17 @@ def measure() -> list[Row]:
     for model, words in ((single, "1 cost"), (medium, "2 costs")):
         evaluation = partial(evaluate, model, policy, KLBall(0.01))
         ball = seconds(evaluation, 15)
-        name = f"KL ball, 500×10 dense, {words}, {evaluation().rounds} rounds"
-        rows.append(Row(name, ball * 1e3, "ms", ball / solve, "times one linear solve (500)"))
+        note = f"{evaluation().rounds} rounds"
+        rows.append(
+            Row(f"KL ball, 500×10 dense, {words}", ball * 1e3, "ms", ball / solve, "times one linear solve (500)", note)
+        )
 
     first = evaluate(medium, policy, KLBall(0.01))
     moved = policy * np.exp(0.01 * np.random.default_rng(2).normal(size=policy.shape))
     moved /= moved.sum(axis=1, keepdims=True)
     warm = seconds(lambda: evaluate(medium, moved, KLBall(0.01), first))
     again = evaluate(medium, moved, KLBall(0.01), first).rounds
-    rows.append(Row(f"  after a small change of policy, {again} rounds", warm * 1e3, "ms", ball / warm, "cold start"))
+    rows.append(Row("  after a small change of policy", warm * 1e3, "ms", ball / warm, "cold start", f"{again} rounds"))
 
     control = problems.dense(500, 10, 0.95)
     radius = TotalVariation(0.1)
@@ -81,7 +83,7 @@ def measure() -> list[Row]:
         took = seconds(partial(evaluate, large, uniform, uncertainty), 1)
         rows.append(Row(f"{name}, 10 000×10 sparse, 10 successors", took, "s"))
     rows.append(Row("  peak memory so far", peak_memory(), "GB"))
-    return rows
+    return rows + inner.measure()
 
 
 def _plain(problem: RCMDP, uncertainty: TotalVariation) -> float:

@@ -10,11 +10,28 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """One line of the table. `ratio` compares with `peer`, measured in the same run."""
 
-    name: str
-    value: float
+    name: str  # the same in every run, and once in a section: measurements are found again by it
+    value: float  # ∞: never; not a number: not measured
     unit: str
     ratio: float | None = None
     peer: str = ""
+    note: str = ""  # what may differ from run to run (rounds, how a method ended)
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.unit.endswith("/s") or self.unit == "×"
+
+
+def absent(peer: str) -> str:
+    """What stands in the place of a peer that cannot be imported."""
+    return f"n/a: {peer} is not installed (extra `peers`)"
+
+
+def slowdown(row: Row, before: float) -> float:
+    """How many times worse than `before`: 2 is half as fast, or twice the memory."""
+    if row.value == before or min(row.value, before) <= 0:  # ∞ both, or nothing to divide
+        return 1.0
+    return before / row.value if row.more_is_better else row.value / before
 
 
 def seconds(function: Callable[[], object], repeats: int = 9) -> float:

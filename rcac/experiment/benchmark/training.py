@@ -11,11 +11,12 @@ import numpy as np
 
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
-from rcac.experiment.benchmark.measure import Row, interleaved
+from rcac.experiment.benchmark.measure import Row, absent, interleaved
 from rcac.registry import algorithm
 
 SOLVED, LIMIT = 475.0, 120.0  # mean return of the last 100 episodes; seconds after which a run is given up
 SEEDS = range(3)
+ALGORITHMS = ("rcac_npg", "rcac_sqp", "rcac")
 
 
 def trainer(algo: str, seed: int, **changes: object) -> Trainer:
@@ -59,7 +60,13 @@ def vector_speed() -> Row:
     mode = "vector_entry_point"
     ours = gym.make_vec("rcac/NoisyCartPole-v0", 256, mode, noise_high=0.04)
     mine, theirs = interleaved(player(ours), player(gym.make_vec("CartPole-v1", 256, mode)), 31)
-    return Row("noisy CartPole, 256 copies in NumPy", actions.size / mine / 1e6, "M steps/s", theirs / mine, "Gymnasium's vector CartPole")
+    return Row(
+        "noisy CartPole, 256 copies in NumPy",
+        actions.size / mine / 1e6,
+        "M steps/s",
+        theirs / mine,
+        "Gymnasium's vector CartPole",
+    )
 
 
 def peers() -> dict[str, Callable[..., object]]:
@@ -83,8 +90,18 @@ def peers() -> dict[str, Callable[..., object]]:
 
     def tuned_ppo(seed: int) -> object:  # the hyperparameters of rl-zoo for CartPole-v1
         return PPO(
-            "MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=seed), n_steps=32, batch_size=256, n_epochs=20, gamma=0.98,
-            gae_lambda=0.8, ent_coef=0.0, learning_rate=linear(1e-3), clip_range=linear(0.2), seed=seed, device="cpu",
+            "MlpPolicy",
+            make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+            n_steps=32,
+            batch_size=256,
+            n_epochs=20,
+            gamma=0.98,
+            gae_lambda=0.8,
+            ent_coef=0.0,
+            learning_rate=linear(1e-3),
+            clip_range=linear(0.2),
+            seed=seed,
+            device="cpu",
         )
 
     return {"A2C": a2c, "PPO": ppo, "tuned PPO": tuned_ppo}
@@ -119,18 +136,19 @@ def peer_time_to_solve(make: Callable[..., object], seed: int) -> float:
 
 def measure() -> list[Row]:
     rows, others = [vector_speed()], peers()
-    base = {name: peer_speed(others[name], 20_000) for name in ("A2C", "PPO") if name in others}
-    rows += [Row(f"SB3 {name}, 8 environments", speed, "steps/s") for name, speed in base.items()]
-    for algo in ("rcac_npg", "rcac_sqp", "rcac"):
+    base = {name: peer_speed(others[name], 20_000) if others else np.nan for name in ("A2C", "PPO")}
+    missing = "" if others else absent("Stable-Baselines3")
+    rows += [Row(f"SB3 {name}, 8 environments", speed, "steps/s", None, missing) for name, speed in base.items()]
+    for algo in ALGORITHMS:
         speed = steps_per_second(algo)
         rows.append(Row(f"{algo}, updates included", speed, "steps/s"))
-        rows += [Row("", speed / other, "×", speed / other, f"SB3 {name}") for name, other in base.items()]
-    solved = None
-    if "tuned PPO" in others:
-        solved = float(np.median([peer_time_to_solve(others["tuned PPO"], seed) for seed in SEEDS]))
-        rows.append(Row("SB3 tuned PPO to 475 on CartPole, median of 3 seeds", solved, "s"))
-    for algo in ("rcac_npg", "rcac_sqp", "rcac"):
+        if others:
+            ratios = {name: speed / other for name, other in base.items()}
+            rows += [Row(f"  {algo} beside SB3 {name}", x, "×", x, f"SB3 {name}") for name, x in ratios.items()]
+    solved = float(np.median([peer_time_to_solve(others["tuned PPO"], s) for s in SEEDS])) if others else np.nan
+    rows.append(Row("SB3 tuned PPO to 475 on CartPole, median of 3 seeds", solved, "s", None, missing))
+    for algo in ALGORITHMS:
         took = float(np.median([time_to_solve(algo, seed) for seed in SEEDS]))
-        ratio = None if solved is None or not np.isfinite([took, solved]).all() else took / solved
-        rows.append(Row(f"{algo} to 475 on CartPole, median of 3 seeds", took, "s", ratio, "SB3 tuned PPO"))
+        ratio = took / solved if np.isfinite([took, solved]).all() else None
+        rows.append(Row(f"{algo} to 475 on CartPole, median of 3 seeds", took, "s", ratio, missing or "SB3 tuned PPO"))
     return rows
