@@ -1,142 +1,149 @@
-"""How good is a trained policy? Episodes in its environment, and, where there is a model, the exact worst case.
+"""The command `rcac-evaluate`: how good are trained policies, as they were trained and under perturbations?
 
-Episodes give sums of reward and costs: plain ones against budgets on plain sums, discounted ones against a model's.
-Every copy of the environment contributes a number of episodes fixed beforehand: the first ones to end would be the
-short ones.
+One run as it is gets a small table. Several runs, or sweeps of perturbations, get tables over seeds (terminal and
+`evaluation.md`) and figures. All scores are in `evaluation.csv`.
 """
 
+import contextlib
 import csv
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from omegaconf import MISSING, OmegaConf
+from omegaconf import OmegaConf
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rcac.errors import InputError
-from rcac.evaluation import evaluate as evaluate_exactly
 from rcac.experiment import config as configuration
-from rcac.experiment.build import make_uncertainty
-from rcac.experiment.environments import close, make_env, make_envs, open_env
-from rcac.experiment.policy import Policy, load_policy
-from rcac.experiment.results import shown_path, within
-from rcac.experiment.runfolder import RunFolder
+from rcac.experiment import perturbations, robustness, robustness_tables
+from rcac.experiment.environments import make_env
+from rcac.experiment.policy import load_policy
+from rcac.experiment.results import shown_path
+from rcac.experiment.robustness import Record, Run
+from rcac.experiment.robustness_summary import summarise
+from rcac.experiment.runfolder import RunFolder, replace_file
 from rcac.experiment.schema import Config
-from rcac.problem import RCMDP
+from rcac.experiment.scores import Settings, play
+
+__all__ = ["Settings", "main", "play"]
 
 SECONDS = 20  # at most, of a recording
+TABLE, REPORT = "evaluation.csv", "evaluation.md"
+WIDTH = 120  # of tables that are not on a terminal
 
 
-@dataclass
-class Settings:
-    run: str = MISSING  # folder of the run
-    episodes: int = 100  # to play
-    copies: int = 32  # of the environment, stepped together
-    seed: int = 0  # of the episodes and of the policy's draws
-    deterministic: bool = False  # take the likeliest action instead of drawing one
-    record: bool = False  # write a picture of an episode, episode.gif
+# The command
 
 
-class Row(NamedTuple):
-    """One term in a person's sign."""
-
-    term: str
-    budget: float | None
-    mean: float
-    standard_error: float
-    nominal: float | None  # exact, where there is a model
-    worst_case: float | None
-
-    @property
-    def met(self) -> bool:
-        return self.budget is None or within(self.term, self.mean, self.budget)
+class Asked(NamedTuple):
+    settings: Settings
+    changes: list[str]  # of the runs' environments and sets
+    sweeps: dict[str, list[float]]  # strengths of each perturbation
 
 
-def evaluate(settings: Settings, config: Config) -> list[Row]:
-    """The rows for a run's policy, in the environment and for the set that `config` has."""
-    policy = load_policy(settings.run, settings.deterministic, settings.seed)
-    single, problem, _ = open_env(config.env)
-    single.close()
-    envs = make_envs(config.env, min(settings.copies, settings.episodes))
+def main(overrides: list[str]) -> int:
+    settings, changes, sweeps = read(overrides)
+    root = Path(settings.run).resolve()
+    runs = robustness.find(root, changes)
+    alone = robustness.is_run(root)
+    if settings.record:
+        if not alone:
+            raise InputError("record: true given, the folder of one run expected as run")
+        record(settings, runs[0].config, RunFolder.open(root))
+    records = _scored(robustness.plan(runs, sweeps), settings)
+    with _writing(settings.run):
+        replace_file(root / TABLE, _csv(records, settings, changes).encode())
+    if alone and not sweeps:
+        config = records[0].run.config
+        kind = config.uncertainty["name"] if config.uncertainty else None
+        Console().print(robustness_tables.run_table(records[0].rows, config.env.name, kind))
+    else:
+        _report(records, root, "plots" if alone else "evaluation_plots", settings)
+    print(shown_path(root / TABLE))
+    return 0
+
+
+@contextlib.contextmanager
+def _writing(folder: str) -> Iterator[None]:
     try:
-        budgets = problem.budgets if problem else np.array(config.env.budgets or [])
-        discount = problem.discount if problem else 1.0
-        sums = play(envs, policy, settings.episodes, settings.seed, discount, len(budgets))
-    finally:
-        close(envs)
-    signs = np.array([-1.0, *np.ones(len(budgets))]) if problem is None else np.asarray(problem.signs)
-    sums *= signs
-    labels = problem.labels() if problem else ["return", *_costs(len(budgets))]
-    exact = _exact(problem, policy, config.uncertainty) if problem else [(None, None)] * len(labels)
-    limits = [None, *(signs[1:] * budgets).tolist()]
-    error = sums.std(axis=0, ddof=1) / np.sqrt(len(sums)) if len(sums) > 1 else np.full(len(labels), np.nan)
-    return [
-        Row(label, limit, float(mean), float(spread), *model)
-        for label, limit, mean, spread, model in zip(labels, limits, sums.mean(axis=0), error, exact, strict=True)
-    ]
+        yield
+    except OSError as error:
+        raise InputError(f"run {folder}: cannot be written ({error.strerror}: {error.filename})") from error
 
 
-def play(envs: VectorEnv, policy: Policy, episodes: int, seed: int, discount: float, costs: int) -> np.ndarray:
-    """(episodes, N+1): discounted sums of −reward and costs over whole episodes, as many of each copy as of any other."""
-    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-        raise InputError("env.vectorization: its vector version resets within a step, sync expected")
-    for name, own, other in (
-        ("observations", policy.spaces.observation, envs.single_observation_space),
-        ("actions", policy.spaces.action, envs.single_action_space),
-    ):
-        if own.shape != other.shape or type(own) is not type(other) or getattr(own, "n", 0) != getattr(other, "n", 0):
-            raise InputError(f"env: its {name} are {other}, {own} expected by the policy")
-    copies = envs.num_envs
-    quota = np.full(copies, episodes // copies) + (np.arange(copies) < episodes % copies)
-    finished: list[np.ndarray] = []
-    sums, factor = np.zeros((copies, costs + 1)), np.ones(copies)
-    resetting = np.zeros(copies, dtype=bool)
-    start = int(np.random.SeedSequence((seed, episodes)).generate_state(1, np.uint64)[0] >> 2)
-    observations, _ = envs.reset(seed=start)
-    while quota.any():
-        observations, rewards, terminated, truncated, infos = envs.step(policy.batch(observations))
-        live = ~resetting & (quota > 0)
-        step = np.column_stack([-rewards, _reported(infos, costs, copies)])
-        sums[live] += factor[live, None] * step[live]
-        factor[live] *= discount
-        resetting = terminated | truncated
-        for copy in np.flatnonzero(resetting & live):
-            finished.append(sums[copy].copy())
-            sums[copy], factor[copy] = 0.0, 1.0
-            quota[copy] -= 1
-    return np.array(finished)
+def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: Settings) -> list[Record]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    records = []
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=len(jobs))
+        for run, condition in jobs:
+            bar.update(task, description=f"{run.name} {condition.label}")
+            records.append(robustness.measure(run, condition, settings))
+            bar.advance(task)
+    return records
 
 
-def _reported(infos: dict[str, Any], costs: int, copies: int) -> np.ndarray:
-    """(n, N) costs of a step, zero on the step that resets a copy."""
-    given = infos.get("costs", infos.get("cost", np.zeros((copies, 0))))
-    found = np.asarray(given, dtype=float).reshape(copies, -1)
-    if found.shape[1] < costs:
-        raise InputError(f"env.budgets: {costs} given, but the environment reports {found.shape[1]} costs")
-    return found[:, :costs]
+def _csv(records: list[Record], settings: Settings, changes: list[str]) -> str:
+    """A line for each run, condition and term."""
+    about = {"seed": settings.seed, "deterministic": settings.deterministic, "changes": " ".join(changes)}
+    lines: list[dict[str, Any]] = []
+    for run, condition, rows in records:
+        who = {"env": run.env, "algo": run.algo, "setting": run.setting, "run": run.name, "training_seed": run.seed}
+        where = {"perturbation": condition.perturbation, "strength": condition.strength, "set": condition.uncertainty}
+        lines += [{**who, **where, **row._asdict(), **about} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
 
 
-def _exact(problem: RCMDP, policy: Policy, row: dict[str, Any] | None) -> list[tuple[float, float | None]]:
-    """The value of each term in the nominal model and in the worst case."""
-    table = policy.probabilities(np.arange(problem.num_states))
-    if policy.deterministic:
-        table = np.eye(problem.num_actions)[table.argmax(axis=1)]
-    signs = np.asarray(problem.signs)
-    nominal = signs * evaluate_exactly(problem, table).returns
-    if row is None:
-        return [(float(value), None) for value in nominal]
-    worst = signs * evaluate_exactly(problem, table, make_uncertainty(problem, row)).returns
-    return [(float(value), float(bad)) for value, bad in zip(nominal, worst, strict=True)]
+def _report(records: list[Record], root: Path, plots: str, settings: Settings) -> None:
+    from rcac.experiment.robustness_plots import draw
+
+    sweeps = summarise(records)
+    kinds = {"episodes": settings.episodes, "kernels": settings.kernels}
+    drawn = [f"{count} {kind}" for kind, count in kinds.items() if any(sweep.drawn == kind for sweep in sweeps)]
+    about = f"{' and '.join(drawn)} for each run and strength." if drawn else "Exact values."
+    with _writing(settings.run):
+        replace_file(root / REPORT, robustness_tables.report(sweeps, about).encode())
+        (root / plots).mkdir(exist_ok=True)
+        draw(sweeps, root / plots)
+    console = Console()
+    console = console if console.is_terminal else Console(width=WIDTH)
+    for sweep in sweeps:
+        console.print(robustness_tables.sweep_table(sweep))
+    print(f"{about} {robustness_tables.NOTE}")
+    print(shown_path(root / REPORT), shown_path(root / plots), sep="\n")
 
 
-def _costs(count: int) -> list[str]:
-    return [f"cost {n}" if count > 1 else "cost" for n in range(1, count + 1)]
+def read(overrides: Iterable[str]) -> Asked:
+    """What is asked for, checked as far as it can be without the runs."""
+    own = OmegaConf.structured(Settings)
+    texts = list(overrides)
+    sweeps = dict(perturbations.parse(text) for text in texts if text.startswith(perturbations.PREFIX))
+    texts = [text for text in texts if not text.startswith(perturbations.PREFIX)]
+    changes = []
+    for text, (key, value) in zip(texts, configuration.parse(texts), strict=True):
+        if key.split(".")[0] == "uncertainty" or key.startswith("env."):
+            changes.append(text)
+        else:
+            configuration.assign(own, key, value)
+    if OmegaConf.is_missing(own, "run"):
+        raise InputError("run: not given, the folder of a run expected")
+    settings = Settings(**OmegaConf.to_container(own))  # type: ignore[arg-type]
+    for name in ("episodes", "copies", "kernels"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"{name}: {getattr(settings, name)} given, a whole number ≥ 1 expected")
+    if settings.seed < 0:
+        raise InputError(f"seed: {settings.seed} given, a whole number ≥ 0 expected")
+    if not Path(settings.run).is_dir():
+        raise InputError(f"run: {settings.run!r} given, the folder of a run expected")
+    return Asked(settings, changes, sweeps)
 
 
 # Pictures
@@ -170,72 +177,3 @@ def _frame(env: Any) -> np.ndarray:
         return np.asarray(env.render())
     except Exception as error:
         raise InputError(f"record: {env.spec.id} cannot be drawn ({' '.join(str(error).split())})") from error
-
-
-# The command
-
-
-def main(overrides: list[str]) -> int:
-    settings, config, changes = read(overrides)
-    folder = RunFolder.open(settings.run)
-    if settings.record:
-        record(settings, config, folder)
-    rows = evaluate(settings, config)
-    about = {"episodes": settings.episodes, "seed": settings.seed, "deterministic": settings.deterministic}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*Row._fields, *about, "changes"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row._asdict(), **about, "changes": " ".join(changes)} for row in rows)
-    try:
-        folder.write_text("evaluation.csv", text.getvalue())
-    except OSError as error:
-        raise InputError(f"run {settings.run}: cannot be written ({error.strerror})") from error
-    Console().print(_table(rows, settings, config))
-    print(shown_path(folder.path / "evaluation.csv"))
-    return 0
-
-
-def read(overrides: Iterable[str]) -> tuple[Settings, Config, list[str]]:
-    """Settings; the run's environment and set, as changed by `env.*` and `uncertainty…`; and these changes."""
-    own = OmegaConf.structured(Settings)
-    texts, changes = list(overrides), []
-    for text, (key, value) in zip(texts, configuration.parse(texts), strict=True):
-        if key.split(".")[0] == "uncertainty" or key.startswith("env."):
-            changes.append(text)
-        else:
-            configuration.assign(own, key, value)
-    if OmegaConf.is_missing(own, "run"):
-        raise InputError("run: not given, the folder of a run expected")
-    settings = Settings(**OmegaConf.to_container(own))  # type: ignore[arg-type]
-    for name in ("episodes", "copies"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"{name}: {getattr(settings, name)} given, a whole number ≥ 1 expected")
-    if settings.seed < 0:
-        raise InputError(f"seed: {settings.seed} given, a whole number ≥ 0 expected")
-    if not Path(settings.run).is_dir():
-        raise InputError(f"run: {settings.run!r} given, the folder of a run expected")
-    saved = configuration.load(settings.run)
-    return settings, configuration.compose(changes, {key: saved.get(key) for key in ("env", "uncertainty")}), changes
-
-
-def _table(rows: list[Row], settings: Settings, config: Config) -> Table:
-    table = Table(title=f"{settings.episodes} episodes of {config.env.name}", title_justify="left")
-    exact = rows[0].nominal is not None
-    kind = f"worst case ({config.uncertainty['name']})" if config.uncertainty else "worst case"
-    for name in ("", "mean ± standard error", "budget", *(("model", kind) if exact else ())):
-        table.add_column(name)
-    for row in rows:
-        style = "green" if row.met else "red"
-        limit = Text("") if row.budget is None else Text(f"{row.budget:.6g}, {'met' if row.met else 'exceeded'}", style)
-        cells = [Text(row.term), Text(f"{row.mean:.5g} ± {row.standard_error:.2g}"), limit]
-        if exact:
-            cells += [_value(row, row.nominal), _value(row, row.worst_case)]
-        table.add_row(*cells)
-    return table
-
-
-def _value(row: Row, value: float | None) -> Text:
-    if value is None:
-        return Text("")
-    bad = row.budget is not None and not within(row.term, value, row.budget)
-    return Text(f"{value:.5g}", "red" if bad else "")

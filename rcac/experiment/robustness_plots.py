@@ -1,0 +1,170 @@
+"""Figures of a study: return, costs and feasible fraction against the strength of a perturbation, and the worst of it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rcac.experiment import style
+from rcac.experiment.perturbations import AXES
+from rcac.experiment.plots import BUDGET, INK
+from rcac.experiment.robustness_summary import Curve, Method, Sweep, rises_to_good
+from rcac.experiment.robustness_tables import method_name
+from rcac.experiment.style import Look
+
+MARKERS, DASHES = "Dos^vXP*<>", ["-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (4, 1, 1, 1)), (0, (6, 1, 1, 1))]
+WIDE = 50.0  # strengths whose sizes differ by more than this are drawn side by side, not to scale
+INTERVALS = "interquartile means over seeds, 95 % bootstrap intervals"
+
+
+def draw(sweeps: list[Sweep], folder: Path) -> None:
+    """Two figures for each sweep, or one where there is one strength only."""
+    for sweep in sweeps:
+        parts = [sweep.env, sweep.perturbation, "" if sweep.drawn == "episodes" else sweep.series]
+        name = re.sub(r"[^\w.+-]+", "_", " ".join(parts).replace("/", "-")).strip("_")
+        looks = choose_looks([curve.method for curve in sweep.curves])
+        if len(sweep.strengths) > 1:
+            style.save(_against_strength(sweep, looks), folder, f"evaluation_{name}")
+            name += "_worst"
+        style.save(_worst(sweep, looks), folder, f"evaluation_{name}")
+
+
+def choose_looks(methods: list[Method]) -> dict[Method, Look]:
+    """Each algorithm's own look; other settings of it, and whatever would look the same, get what is free."""
+    looks: dict[Method, Look] = {}
+    usual = [style.look(method.algo).colour for method in methods]
+    colours = dict.fromkeys([*(look.colour for look in style.LOOKS.values()), INK])
+    for method in methods:
+        own = style.look(method.algo)
+        taken = [look.colour for look in looks.values()]
+        if own.colour in taken:
+            spare = [colour for colour in colours if colour not in usual and colour not in taken]
+            used = {look.marker for look in looks.values()} | {style.look(other.algo).marker for other in methods}
+            marker = next((m for m in MARKERS if m not in used), MARKERS[len(taken) % len(MARKERS)])
+            own = Look(own.name, spare[0] if spare else own.colour, marker, DASHES[len(taken) % len(DASHES)])
+        looks[method] = own._replace(name=method_name(method))
+    return looks
+
+
+def _against_strength(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
+    panels = len(sweep.labels) + sweep.constrained
+    rows = -(-len(looks) // 3)
+    shown = style.figure(3.0 * panels, 2.8 + 0.2 * rows)
+    every = shown.subplots(1, panels, squeeze=False)[0]
+    places, ticks = _places(sweep.strengths)
+    words = AXES.get(sweep.perturbation, sweep.perturbation)
+    for index, (axes, label) in enumerate(zip(every, sweep.labels, strict=False)):
+        style.panel(axes, sweep.env if index == 0 else "", words, _quantity(sweep, label))
+        for curve in sweep.curves:
+            _line(axes, places, curve, index, looks[curve.method])
+        if index:
+            _limits(axes, places, sweep.budgets[index], label)
+    if sweep.constrained:
+        style.panel(every[-1], "", words, "within every budget")
+        _shares(every[-1], places, sweep, looks)
+    for axes in every:
+        if ticks:
+            axes.set_xticks(places, ticks)
+    _legend(shown, list(looks.values()), rows)
+    style.note(shown, _small_print(sweep))
+    return shown
+
+
+def _places(strengths: list[float | None]) -> tuple[np.ndarray, list[str]]:
+    """Where strengths are drawn, and what is written there (nothing: as the axis has it)."""
+    values = np.array(strengths, dtype=float)
+    sizes = np.abs(values[values != 0])
+    if len(sizes) and sizes.max() / sizes.min() > WIDE:
+        return np.arange(len(values)), [f"{value:g}" for value in values]
+    return values, []
+
+
+def _line(axes: Axes, places: np.ndarray, curve: Curve, index: int, look: Look) -> None:
+    found = [point.terms[index] for point in curve.points]
+    axes.plot(places, [x.estimate for x in found], marker=look.marker, markersize=4, **look.line(linewidth=1.4))
+    if curve.seeds > 1:
+        band: Any = dict(color=look.colour, alpha=0.13, linewidth=0)
+        axes.fill_between(places, [x.low for x in found], [x.high for x in found], **band)
+
+
+def _limits(axes: Axes, places: np.ndarray, limits: list[float | None], label: str) -> None:
+    word = "floor" if label.startswith("utility") else "budget"
+    values = np.array(limits, dtype=float)
+    if (values == values[0]).all():
+        axes.axhline(values[0], color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
+        word = f"{word}\n{values[0]:g}"
+    else:  # it is what is swept
+        axes.plot(places, values, color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
+    at: Any = dict(xycoords=("axes fraction", "data"), textcoords="offset points", va="center")
+    axes.annotate(word, (1, values[-1]), (3, 0), fontsize=7.5, color=BUDGET, **at)  # outside, where no line passes
+
+
+def _shares(axes: Axes, places: np.ndarray, sweep: Sweep, looks: dict[Method, Look]) -> None:
+    """Lines that coincide, as shares do, are drawn a little apart."""
+    for number, curve in enumerate(sweep.curves):
+        look, apart = looks[curve.method], 1.2 * (number - (len(sweep.curves) - 1) / 2)
+        share = [100 * point.feasible / curve.seeds + apart for point in curve.points]
+        axes.plot(places, share, marker=look.marker, markersize=4, **look.line(linewidth=1.4))
+        if sweep.drawn:
+            single = [np.nan if point.share is None else 100 * point.share for point in curve.points]
+            axes.plot(places, single, color=look.colour, linestyle=":", linewidth=1.0)
+    axes.set_ylim(-6, 106)
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:.0f} %")
+
+
+def _worst(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
+    """A line for each method, with its worst over the strengths."""
+    count = len(sweep.curves)
+    shown = style.figure(3.0 * len(sweep.labels) + 1.2, 1.5 + 0.28 * count)
+    every = shown.subplots(1, len(sweep.labels), sharey=True, squeeze=False)[0]
+    places = np.arange(count)[::-1]
+    one = len(sweep.strengths) == 1
+    for index, (axes, label) in enumerate(zip(every, sweep.labels, strict=True)):
+        kind = "" if one else ("least " if rises_to_good(label) else "largest ")
+        style.panel(axes, sweep.env if index == 0 else "", f"{kind}{_quantity(sweep, label)}")
+        for place, curve in zip(places, sweep.curves, strict=True):
+            look, found = looks[curve.method], curve.worst.terms[index]
+            if curve.seeds > 1:
+                axes.plot([found.low, found.high], [place, place], color=look.colour, linewidth=2.2, alpha=0.5)
+            axes.plot(found.estimate, place, marker=look.marker, markersize=6, color=look.colour)
+        if index and len({*sweep.budgets[index]}) == 1:
+            limit = sweep.budgets[index][0]
+            assert limit is not None
+            axes.axvline(limit, color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
+            word = "floor" if label.startswith("utility") else "budget"
+            at: Any = dict(xycoords=("data", "axes fraction"), textcoords="offset points", ha="center", va="bottom")
+            axes.annotate(f"{word} {limit:g}", (limit, 1), (0, 2), fontsize=7.5, color=BUDGET, **at)
+        axes.margins(x=0.1)
+        axes.set_ylim(-0.6, count - 0.4)
+        axes.grid(False, axis="y")
+    every[0].set_yticks(places, [looks[curve.method].name for curve in sweep.curves])
+    style.note(shown, _small_print(sweep, worst=True))
+    return shown
+
+
+def _quantity(sweep: Sweep, label: str) -> str:
+    return f"discounted {label}" if sweep.discounted else f"mean {label} of an episode"
+
+
+def _small_print(sweep: Sweep, *, worst: bool = False) -> str:
+    seeds = sorted({curve.seeds for curve in sweep.curves})
+    n = f"n = {seeds[0]}" if len(seeds) == 1 else f"n = {seeds[0]} to {seeds[-1]}"
+    words = f"{sweep.series}; {INTERVALS}, {n}" if seeds[-1] > 1 else f"{sweep.series}; one seed, n = 1, no interval"
+    if worst and len(sweep.strengths) > 1:
+        return (
+            f"worst over {sweep.perturbation} {sweep.strengths[0]:g} to {sweep.strengths[-1]:g} for each seed; {words}"
+        )
+    if sweep.constrained and not worst:
+        dotted = f"; dotted: share of {sweep.drawn}" if sweep.drawn else ""
+        words += f"\nwithin every budget: share of seeds (lines that coincide are drawn a little apart){dotted}"
+    return words
+
+
+def _legend(shown: Figure, looks: list[Look], rows: int) -> None:
+    handles = [Line2D([], [], label=look.name, marker=look.marker, markersize=5, **look.line()) for look in looks]
+    words: Any = dict(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=2.6)
+    shown.legend(handles=handles, loc="outside upper left", ncols=-(-len(looks) // rows), **words)
