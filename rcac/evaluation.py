@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numba import njit
 
@@ -23,7 +24,7 @@ from rcac.uncertainty.base import Uncertainty, Worst, assemble
 from rcac.uncertainty.finite import FiniteKernels
 from rcac.uncertainty.nominal import Nominal
 
-DENSE_STATES = 1500  # up to here a factorisation is faster than an iteration
+SMALL, MEDIUM = 200, 1500  # states up to which a factorisation is faster than an iteration: always, where rows are long
 MAX_ROUNDS = 200
 ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
@@ -114,10 +115,44 @@ def evaluate_checked(
     )
 
 
+def evaluate_under(problem: RCMDP, policy: np.ndarray, kernels: Worst) -> Evaluation:
+    """Evaluation where the adversaries do not move: cost k has kernel k."""
+    right = np.einsum("sa,ksa->ks", policy, problem.costs)
+    values = _linear_solve(_Step(policy, kernels, problem.discount), right, rtol=1e-8)
+    q_values = problem.costs + problem.discount * kernels.expectations(values).reshape(problem.costs.shape)
+    residual = float(np.abs(np.einsum("sa,ksa->ks", policy, q_values) - values).max())
+    return Evaluation(
+        values @ problem.initial, values, q_values, residual / (1 - problem.discount), 0, kernels, policy, problem
+    )
+
+
+def mean_kernels(parts: list[Worst]) -> Worst:
+    """The mean of several kernels, which lies in a convex set if they do; for sets that do not move all rows alike."""
+    return _Mean(parts[0].value, parts[0].indptr, parts[0].indices, None, parts=parts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Mean(Worst):
+    parts: list[Worst]
+
+    @cached_property
+    def _matrices(self) -> dict[int, sp.csr_array]:
+        return {}
+
+    def matrix(self, k: int, width: int) -> sp.csr_array:
+        if k not in self._matrices:
+            total = sum((part.matrix(k, width) for part in self.parts[1:]), start=self.parts[0].matrix(k, width))
+            self._matrices[k] = sp.csr_array(total / len(self.parts))
+        return self._matrices[k]
+
+    def mixed(self, policy: np.ndarray) -> np.ndarray:
+        return np.mean([part.mixed(policy) for part in self.parts], axis=0)
+
+
 def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
     """Where to start from when nothing is known, (N+1, S): one matrix for all costs."""
     rows, right = problem.rows, np.einsum("sa,ksa->ks", policy, problem.costs)
-    if problem.num_states > DENSE_STATES:
+    if not _factorised(problem.num_states, len(rows.data)):
         shared = np.broadcast_to(rows.data, (len(right), len(rows.data)))
         nominal = Worst(np.empty((len(right), 0)), rows.indptr, rows.indices, shared)
         return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
@@ -229,10 +264,14 @@ def _factorise(policy, indptr, indices, data, discount, right):
     return out
 
 
+def _factorised(states: int, entries: int) -> bool:
+    return states <= SMALL or (states <= MEDIUM and states * states <= 4 * entries)
+
+
 def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, rtol: float) -> np.ndarray:
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
     states, worst = step.policy.shape[0], step.worst
-    if states <= DENSE_STATES:
+    if _factorised(states, worst.indptr[-1]):
         if worst.direction is None and worst.entries is not None and not transposed:
             return _factorise(step.policy, worst.indptr, np.atleast_2d(worst.indices), worst.data, step.discount, right)
         matrix = _away(worst.mixed(step.policy), step.discount)

@@ -266,8 +266,8 @@ def test_sparse_problems_and_the_iterative_solver_agree_with_dense(name, rng, mo
     sparse = RCMDP(sp.csr_array(dense.kernel.reshape(36, 12)), dense.costs, dense.budgets, dense.initial, 0.97)
     policy, uncertainty = random_policy(rng, dense), every_set(12)[name]
     expected = evaluate(dense, policy, uncertainty)
-    for limit in (rcac.evaluation.DENSE_STATES, 0):  # factorised, then iterative
-        monkeypatch.setattr(rcac.evaluation, "DENSE_STATES", limit)
+    for factorised in (True, False):
+        monkeypatch.setattr(rcac.evaluation, "_factorised", lambda states, entries, this=factorised: this)
         found = evaluate(sparse, policy, uncertainty)
         np.testing.assert_allclose(found.values, expected.values, atol=1e-8)
         np.testing.assert_allclose(found.occupancy, expected.occupancy, atol=1e-10)

@@ -8,7 +8,8 @@ import pytest
 from conftest import every_set, random_policy, random_problem
 
 from rcac import RCMDP, Infeasible, InputError, evaluate, nominal_optimum, robust_value_iteration, solve
-from rcac.evaluation import evaluate_checked
+from rcac.evaluation import evaluate_checked, evaluate_under, mean_kernels
+from rcac.experiment.benchmark import problems
 from rcac.learner import State
 from rcac.registry import algorithm
 from rcac.switch import CRPO, Epigraph, Surrogate, automatic_slack
@@ -349,3 +350,69 @@ def test_a_solver_put_down_and_taken_up_ends_with_the_same_bits(method, uncertai
 def test_bad_options_are_refused(options, message, rng):
     with pytest.raises(InputError, match=message):
         solve(with_budgets(random_problem(rng), [100]), **options)
+
+
+# Kinks
+
+
+def kinked(states: int = 150) -> RCMDP:
+    """Total variation moves mass from anywhere to the one worst state: a kink wherever two states are the worst."""
+    large = problems.sparse(states, 10, 10, 0.95)
+    return with_budgets(large, [4.0])
+
+
+def test_rsqp_gets_past_kinks(monkeypatch):
+    """One adversary for J_0 + μJ_1 makes a robust MDP, whose best policies for many μ the constrained optimum must beat;
+    a search that only knows the worst kernel at the present policy stops before it does."""
+    problem, uncertainty, best = kinked(), TotalVariation(0.1), np.inf
+    for mu in np.linspace(0.5, 3, 26):
+        both = RCMDP(problem.kernel, (problem.costs[0] + mu * problem.costs[1])[None], [], problem.initial, 0.95)
+        policy = robust_value_iteration(both, 0, uncertainty, tolerance=1e-5).policy
+        returns = evaluate(problem, policy, uncertainty).returns
+        best = min(best, returns[0] if returns[1] <= 4.0 else np.inf)
+    found = solve(problem, "rsqp", uncertainty, iterations=40)
+    assert found.feasible
+    assert found.returns[0] < 0.95 * best
+    monkeypatch.setattr(TotalVariation, "smooth", True)
+    assert solve(problem, "rsqp", uncertainty, iterations=40).returns[0] > best
+
+
+def test_interrupted_at_a_kink_or_not_the_policies_are_the_same():
+    problem, uncertainty, settings = kinked(40), TotalVariation(0.1), algorithm("rsqp", TabularSettings)
+    settings.iterations = 25
+    proven = bounds(problem, uncertainty)
+
+    def solver():
+        return Solver(problem, uncertainty, settings, proven, first_policy(problem, "uniform", 0))
+
+    whole, refusals = solver(), 0
+    while not whole.finished:
+        whole.step()
+        if whole.step_part.refused:
+            refusals += 1
+            tensors, data = whole.state()
+            again = solver()
+            again.load(State(tensors, json.loads(json.dumps(data))))
+            assert len(again.step_part.refused) == len(whole.step_part.refused)
+    assert refusals > 2
+    while not again.finished:
+        again.step()
+    np.testing.assert_array_equal(again.best.policy, whole.best.policy)
+    np.testing.assert_array_equal(again.current, whole.current)
+
+
+@pytest.mark.parametrize("states", [6, 250])
+def test_an_evaluation_under_mean_kernels_is_that_of_their_model(states):
+    """Factorised and iterative alike."""
+    problem = problems.sparse(states, 3, 3, 0.9)
+    rng = np.random.default_rng(0)
+    policies = rng.dirichlet(np.ones(3), size=(3, states))
+    kernels = mean_kernels([evaluate(problem, policy, TotalVariation(0.3)).worst for policy in policies])
+    found = evaluate_under(problem, policies[0], kernels)
+    for k in range(2):
+        mean = np.mean([part.dense(k, states) for part in kernels.parts], axis=0)
+        model = RCMDP(mean.reshape(states, 3, states), problem.costs, problem.budgets, problem.initial, 0.9)
+        expected = evaluate(model, policies[0])
+        np.testing.assert_allclose(found.q_values[k], expected.q_values[k], rtol=1e-6)
+        np.testing.assert_allclose(found.gradients[k], expected.gradients[k], rtol=1e-5, atol=1e-12)
+        assert abs(found.returns[k] - expected.returns[k]) <= found.error_bound + 1e-9

@@ -133,7 +133,7 @@ class Bounds(NamedTuple):
                 "constraints_alone": (signs[1:] * self.constraints).tolist()}
 
 
-PROGRAM_SIZE = 20_000  # state-action pairs beyond which the linear program takes longer than it is worth
+PROGRAM_SIZE = 4_000  # state-action pairs beyond which the linear program takes longer than it is worth
 
 
 def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:

@@ -12,6 +12,13 @@ and μ maximises the concave dual, one dimension for each constraint. The constr
 ⟨∇J_0,·⟩ + Σ ν_n (linearised violation)₊ when they cannot all be met, and ν grows then, so that violation goes first. A step is
 kept if it gains a share of what the linear model promised in the merit J_0 + Σ ν_n (J_n − b_n)₊; α grows or shrinks accordingly.
 
+Sets with corners (total variation, finite sets, …) make worst cases with kinks, where the kernel at π_t alone says little about
+the policies around. There, when a step is not kept, the next is computed from π_t with the mean of its worst kernels and
+those of the steps refused, which lies in the set too; and if the refused step would have been kept had the adversaries
+not moved, α stays at first.
+Steps tend to end just outside a budget; where that does not mend itself quickly, the aim is moved inside by as much, and back
+after steps that end inside.
+
 Stationarity is a bound on what any policy can gain to first order within the linearised constraints, by weak duality
 Σ_s [⟨π_t, G⟩_s − min_a G(s,a)] − Σ μ_n g_n with G = ∇J_0 + Σ μ_n ∇J_n; the search stops when it is small.
 """
@@ -22,11 +29,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from rcac.evaluation import Evaluation
+from rcac.evaluation import Evaluation, evaluate_under, mean_kernels
 from rcac.tabular.steps import SMALLEST, tilt
 
 SHARE = 0.05  # of the promised decrease that must come true
 GROW, SHRINK = 4.0, 0.25
+SHRINK_AT_KINKS = 0.5
+REFUSED = 3  # steps whose kernels are remembered
+INSIDE = 0.01  # of a budget: how far inside it the aim may move
 LARGEST = 1e12  # α, relative to the first
 PATIENCE = 25  # evaluations without progress before the search stops
 TIGHTENINGS = 5  # times that a search just outside a budget may aim further inside
@@ -39,6 +49,7 @@ class SequentialPolicy:
     budgets: np.ndarray  # (N,)
     stationarity: float
     margin: float
+    smooth: bool = True  # the uncertainty set has no corners
     trust: float = 0.0  # α; 0 before the first step
     first: float = 0.0  # α of the first step
     penalties: np.ndarray = field(default_factory=lambda: np.zeros(0))  # ν (N,)
@@ -47,18 +58,29 @@ class SequentialPolicy:
     idle: int = 0  # evaluations since the last progress
     promised: float = 0.0
     tightened: int = 0
+    inside: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (N,) how far the aim was moved
+    outside: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (N,) by how much the last step kept missed
     reason: str | None = None
+    refused: list[Evaluation] = field(default_factory=list)  # since a step was kept
 
     def __post_init__(self) -> None:
-        self.aim = self.budgets - self.margin * np.maximum(1.0, np.abs(self.budgets))
         if not len(self.penalties):
             self.penalties = np.zeros(len(self.budgets))
             self.multipliers = np.zeros(len(self.budgets))
+            self.inside, self.outside = np.zeros(len(self.budgets)), np.full(len(self.budgets), np.inf)
+
+    @property
+    def aim(self) -> np.ndarray:
+        return self.budgets - self.margin * np.maximum(1.0, np.abs(self.budgets)) - self.inside
 
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
-        gradients = evaluation.gradients
+        around = evaluation
+        if self.refused:
+            kernels = mean_kernels([evaluation.worst, *(trial.worst for trial in self.refused)])
+            around = evaluate_under(evaluation.problem, policy, kernels)
+        gradients = around.gradients
         slopes = gradients - np.einsum("ksa,sa->ks", gradients, policy)[:, :, None]  # (N+1, S, A), mean zero under π
-        visits = evaluation.occupancy.max(axis=0) / (1 - evaluation.problem.discount)  # w
+        visits = around.occupancy.max(axis=0) / (1 - evaluation.problem.discount)  # w
         directions = slopes / np.maximum(visits, 1e-300)[:, None]
         excess = evaluation.returns[1:] - self.aim
         if self.trust == 0.0:
@@ -73,7 +95,7 @@ class SequentialPolicy:
             if (self.penalties[held] > 1e8 * self._scale(directions)[held]).all():
                 break
             self.penalties = np.where(held, 4 * self.penalties, self.penalties)
-        self._measure(model, evaluation)
+        self._measure(model, evaluation, around)
         self.promised = model.decrease(proposal, self.penalties)
         return proposal
 
@@ -81,19 +103,36 @@ class SequentialPolicy:
         gained = self._merit(before) - self._merit(after)
         noise = (before.error_bound + after.error_bound) * (1 + self.penalties.sum())
         kept = gained >= SHARE * self.promised - noise
-        if not kept:
+        if kept:
+            self.refused = []
+            if gained >= 0.25 * self.promised - noise:
+                self.trust = min(self.trust * GROW, self.first * LARGEST)
+        elif self.smooth:
             self.trust *= SHRINK
-        elif gained >= 0.25 * self.promised - noise:
-            self.trust = min(self.trust * GROW, self.first * LARGEST)
+        else:
+            self._refuse(before, after, noise)
         progress = kept and gained > self.stationarity * max(1.0, abs(float(after.returns[0])))
         self.idle = 0 if progress else self.idle + 1
         outside = np.maximum((after if kept else before).returns[1:] - self.budgets, 0)
         if self.idle >= PATIENCE and outside.any() and self.tightened < TIGHTENINGS:
-            # the curvature of the worst case keeps the steps just outside: aim further inside
-            self.aim, self.tightened, self.idle = self.aim - 2 * outside, self.tightened + 1, 0
+            self.inside, self.tightened, self.idle = self.inside + 2 * outside, self.tightened + 1, 0
         elif self.idle >= PATIENCE and self.reason is None:
             self.reason = "stalled (a kink of the worst case, or the precision of the evaluation)"
+        elif kept:
+            moved = np.where(outside > 0, self.inside + outside * (outside > 0.1 * self.outside), 0.1 * self.inside)
+            self.inside = np.minimum(moved, np.maximum(INSIDE * np.abs(self.budgets), self.inside))
+            self.outside = outside
         return kept
+
+    def _refuse(self, before: Evaluation, after: Evaluation, noise: float) -> None:
+        """Remember what the adversaries did, if they moved; shorten the step unless that alone was wrong with it."""
+        still = evaluate_under(before.problem, after.policy, before.worst)
+        moved = np.abs(after.returns - still.returns).max() > after.error_bound + still.error_bound
+        only_they = self._merit(before) - self._merit(still) >= SHARE * self.promised - noise
+        if not (moved and only_they and not self.refused):
+            self.trust *= SHRINK_AT_KINKS
+        if moved:
+            self.refused = [*self.refused, after][-REFUSED:]
 
     def metrics(self) -> dict[str, float]:
         named = {f"policy/multiplier/{n + 1}": float(m) for n, m in enumerate(self.multipliers)}
@@ -108,7 +147,8 @@ class SequentialPolicy:
             "trust": self.trust, "first": self.first, "penalties": self.penalties.tolist(),
             "multipliers": self.multipliers.tolist(), "residual": self.residual, "idle": self.idle,
             "promised": self.promised, "reason": self.reason,
-            "tightened": self.tightened, "aim": self.aim.tolist(),
+            "tightened": self.tightened, "inside": self.inside.tolist(),
+            "outside": self.outside.tolist(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -129,9 +169,11 @@ class SequentialPolicy:
         excess = np.maximum(evaluation.returns[1:] - self.aim, 0)
         return float(evaluation.returns[0] + self.penalties @ excess)
 
-    def _measure(self, model: "_Model", evaluation: Evaluation) -> None:
-        scale = max(1.0, abs(float(evaluation.returns[0])))
-        self.residual = model.gap(self.multipliers) / scale
+    def _measure(self, model: "_Model", evaluation: Evaluation, around: Evaluation) -> None:
+        """The gap, with what the aim inside the budgets and the mean kernels leave open."""
+        scale, below = max(1.0, abs(float(evaluation.returns[0]))), evaluation.returns - around.returns
+        missed = below[0] + self.multipliers @ (self.inside + below[1:])
+        self.residual = float(model.gap(self.multipliers) + missed) / scale
         inside = np.all(evaluation.returns[1:] <= self.budgets)
         if inside and self.residual <= self.stationarity:
             self.reason = "stationary"

@@ -28,9 +28,9 @@ def first_policy(problem: RCMDP, start: str, seed: int) -> np.ndarray:
     return drawn / drawn.sum(axis=1, keepdims=True)
 
 
-def make_step(settings: TabularSettings, problem: RCMDP) -> TabularStep:
+def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertainty) -> TabularStep:
     if settings.step == "sqp":
-        return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin)
+        return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty.smooth)
     plain = Natural if settings.step == "natural" else Projected
     return plain(settings.step_size)
 
@@ -60,7 +60,7 @@ class Solver:
         self.current = policy
         self.evaluation: Evaluation | None = None  # of `current`
         self.warm: Warm | None = None  # what it was started from
-        self.step_part = make_step(settings, problem)
+        self.step_part = make_step(settings, problem, uncertainty)
         self.total, self.position = settings.iterations, 0
         self.best: Iterate | None = None
         self.history: dict[str, list] = {"returns": [], "index": [], "best": []}
@@ -172,6 +172,7 @@ class Solver:
             tensors["warm/values"] = self.warm.values
             if self.warm.memory is not None:
                 tensors["warm/memory"] = self.warm.memory
+        tensors |= {f"refused/{i}": trial.policy for i, trial in enumerate(self.step_part.refused)}
         if self.best is not None:
             tensors |= {"best/policy": self.best.policy, "best/values": self.best.values, "best/returns": self.best.returns}
         data = {
@@ -195,6 +196,8 @@ class Solver:
         self.step_part.load(data["step"])
         if self.position:
             self.evaluation = self._evaluate(self.current, self.warm)
+            trials = [tensors[f"refused/{i}"] for i in range(len([name for name in tensors if name.startswith("refused/")]))]
+            self.step_part.refused = [self._evaluate(trial, self.evaluation.warm) for trial in trials]
             merit, error_bound = data["best"]
             self.best = Iterate(
                 tuple(merit), tensors["best/policy"], tensors["best/values"], tensors["best/returns"], error_bound

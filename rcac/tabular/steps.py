@@ -7,7 +7,7 @@
 A step proposes; the loop evaluates the proposal; the step then says whether it is kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,8 @@ SMALLEST = 1e-16  # no action is lost for good: it can still grow back
 
 
 class TabularStep(Protocol):
+    refused: list[Evaluation]  # proposals not kept that the next one depends on
+
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         """The policy to try next."""
 
@@ -58,6 +60,7 @@ class _Plain:
     """A step that is always kept and has nothing to remember."""
 
     step_size: float
+    refused: list[Evaluation] = field(default_factory=list)  # never any
 
     stop_reason = None
 

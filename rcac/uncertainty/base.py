@@ -60,6 +60,13 @@ class Worst:
             rows += self.amount[k][:, None] * self.direction[k]
         return rows
 
+    def expectations(self, values: np.ndarray) -> np.ndarray:
+        """q_kᵀV_k for values (K, S), over all rows: (K, M)."""
+        found = np.stack([self.matrix(k, len(own)) @ own for k, own in enumerate(values)])
+        if self.amount is not None and self.direction is not None:
+            found += self.amount * np.einsum("ks,ks->k", self.direction, values)[:, None]
+        return found
+
     def mixed(self, policy: np.ndarray) -> np.ndarray:
         """T (K, S, S) with T_k(s,·) = Σ_a π(a|s) q_k(·|s,a): the chains that a policy (S, A) makes of the kernels."""
         chains = assemble(policy, self.indptr, np.atleast_2d(self.indices), self.data)
@@ -73,6 +80,7 @@ class Uncertainty(ABC):
     """An (s,a)-rectangular set of kernels around the nominal one."""
 
     tolerance: float = 1e-13  # of `sweep`, relative to the span of the values
+    smooth: bool = False  # the worst kernel is unique and changes continuously with the values (but at a few of them)
     modulus: float = 1.0  # Lipschitz constant of the worst-case expectation in V; 1 for sets of distributions
 
     @abstractmethod

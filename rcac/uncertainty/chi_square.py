@@ -67,6 +67,7 @@ class ChiSquare(Uncertainty):
     """All q with Σ (q − p)²/p ≤ radius (a number or (S, A)), on the support of p."""
 
     radius: float | np.ndarray
+    smooth = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))

@@ -30,6 +30,7 @@ class LinearIPM(Uncertainty):
 
     radius: float | np.ndarray
     features: np.ndarray  # (S, d), first column 1, full column rank
+    smooth = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))

@@ -315,6 +315,7 @@ class KLBall(Uncertainty):
 
     radius: float | np.ndarray
     tolerance = 1e-11
+    smooth = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
@@ -341,7 +342,7 @@ class _Tilted(Worst):
     tilts: np.ndarray  # (K, M, 5)
 
     @cached_property
-    def data(self) -> np.ndarray:  # type: ignore[override]
+    def data(self) -> np.ndarray:
         kernel = np.zeros((len(self.values), len(self.rows.data)))
         _write(self.values, self.rows, self.tilts, kernel)
         return kernel
@@ -363,6 +364,7 @@ class KLPenalty(Uncertainty):
 
     temperature: float | np.ndarray
     value: str = "soft"
+    smooth = True
 
     def __post_init__(self) -> None:
         try:

@@ -25,6 +25,8 @@ def _nominal(values, indptr, indices, data):
 class Nominal(Uncertainty):
     """The nominal kernel alone."""
 
+    smooth = True
+
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
         value = _nominal(values, rows)
         return Worst(value, rows.indptr, rows.indices, np.broadcast_to(rows.data, (len(values), len(rows.data))))
