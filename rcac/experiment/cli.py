@@ -7,7 +7,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from rich.console import Console
 
@@ -34,18 +34,35 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
             return 0
         with _warned_once():
             return command(argv)
-    except InputError as error:
-        return _failed(str(error), 2)
-    except Infeasible as error:
-        return _failed(f"Infeasible: {error}", 3)
-    except (TrainingStopped, EnvironmentFault) as error:
-        return _failed(str(error), 1)
-    except OSError as error:
-        if error.errno not in FULL:
+    except (Exception, KeyboardInterrupt) as error:
+        known = complaint(error)
+        if known is None:
             raise
-        return _failed(f"no space left ({error.strerror}: {error.filename})", 1)
-    except KeyboardInterrupt:
-        return _failed("stopped at once", 130)
+        print(known.line, file=sys.stderr)
+        return known.code
+
+
+class Complaint(NamedTuple):
+    line: str
+    code: int
+
+
+def complaint(error: BaseException) -> Complaint | None:
+    """The line and the exit code for what a person can mend; None for anything else."""
+    match error:
+        case InputError():
+            line, code = str(error), 2
+        case Infeasible():
+            line, code = f"Infeasible: {error}", 3
+        case TrainingStopped() | EnvironmentFault():
+            line, code = str(error), 1
+        case OSError(errno=number) if number in FULL:
+            line, code = f"no space left ({error.strerror}: {error.filename})", 1
+        case KeyboardInterrupt():
+            line, code = "stopped at once", 130
+        case _:
+            return None
+    return Complaint(" ".join(line.split()), code)
 
 
 @contextlib.contextmanager
@@ -63,11 +80,6 @@ def _warned_once() -> Iterator[None]:
         yield
 
 
-def _failed(line: str, code: int) -> int:
-    print(" ".join(line.split()), file=sys.stderr)
-    return code
-
-
 def _train(argv: list[str]) -> int:
     from rcac.experiment import config as configuration
     from rcac.experiment import results, usage
@@ -76,7 +88,13 @@ def _train(argv: list[str]) -> int:
     if {"--help", "-h"} & {*argv}:
         print(usage.train([text for text in argv if text not in ("--help", "-h")]))
         return 0
-    overrides, source = _source(argv)
+    overrides, source, several = _options(argv)
+    if several:
+        if source:
+            raise InputError("--from: given with -m, whose runs are described by keys alone")
+        from rcac.experiment.sweep import command
+
+        return command.main(overrides)
     given = dict(configuration.parse(overrides))
     if given.get("resume") is None:
         done = training.train(configuration.compose(overrides, configuration.load(source) if source else None))
@@ -94,9 +112,14 @@ def _train(argv: list[str]) -> int:
     return done.outcome.exit_code
 
 
-def _source(argv: list[str]) -> tuple[list[str], str | None]:
-    """Overrides, and what `--from` says."""
-    overrides, source, rest = [], None, iter(argv)
+class Options(NamedTuple):
+    overrides: list[str]
+    source: str | None  # what --from says
+    several: bool  # -m: a run for every combination of values
+
+
+def _options(argv: list[str]) -> Options:
+    overrides, source, several, rest = [], None, False, iter(argv)
     for text in rest:
         if text == "--from":
             source = next(rest, None)
@@ -104,11 +127,14 @@ def _source(argv: list[str]) -> tuple[list[str], str | None]:
                 raise InputError("--from: nothing given, the folder of a run expected")
         elif text.startswith("--from="):
             source = text.removeprefix("--from=")
+        elif text in ("-m", "--multirun"):
+            several = True
         elif text.startswith("-"):
-            raise InputError(f"{text}: no such option, known are --help, --version and --from (keys are key=value)")
+            known = "--help, --version and --from, and -m"
+            raise InputError(f"{text}: no such option, known are {known} (keys are key=value)")
         else:
             overrides.append(text)
-    return overrides, source
+    return Options(overrides, source, several)
 
 
 def _evaluate(argv: list[str]) -> int:

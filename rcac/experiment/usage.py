@@ -13,6 +13,7 @@ TRAIN = """\
 rcac-train env=<name> [algo=<name>] [uncertainty=<name>] [key=value …]
 rcac-train --from runs/<env>/<algo>/<run> [key=value …]     the same again, or with other values
 rcac-train resume=runs/<env>/<algo>/<run>                   go on where a run was stopped
+rcac-train -m env=<name> algo=<name>,<name> seed=range(10)  a run for every combination, many at a time
 
 Trains a policy that earns as much as it can while every cost stays within its budget, in the worst case over the
 models that an uncertainty set allows. Everything about it ends in a folder of its own.
@@ -22,6 +23,10 @@ models that an uncertainty set allows. Everything about it ends in a folder of i
   rcac-train env=custom env.path=my.npz                     a problem that RCMDP.save wrote
   rcac-train env=gym env.id=my_package:my/Env-v0 env.budgets=[25]
 
+With -m, runs go to runs/sweeps/<name> (sweep=<name> chooses it); the same command does what is missing there.
+hydra.launcher.n_jobs=4 limits how many run at a time; hydra/launcher=submitit_slurm hydra.launcher.partition=… has
+them run on a cluster (pip install 'rcac[slurm]'; 'rcac[ray]' for hydra/launcher=ray).
+
 Tabular methods need an environment that carries its model; deep ones learn from any. Names are those of conf/, of
 what is registered in code (rcac.register_algo, …) and of installed packages that offer some.
 Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 130 and 143 stopped by a signal.
@@ -30,10 +35,24 @@ Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 13
 
 EVALUATE = """\
 rcac-evaluate run=runs/<env>/<algo>/<run> [key=value …]
+rcac-evaluate run=runs/<env> sweep.<name>=v1,v2,… [key=value …]     all runs below a folder, under perturbations
 
-Plays episodes with a trained policy and puts return and costs beside the budgets; where the environment carries its
-model, also computes the exact values in the nominal model and in the worst case. Writes evaluation.csv in the run's
-folder. Other conditions than those of the training: env.kwargs.noise_high=0.1, uncertainty=kl_ball, …
+Plays episodes with trained policies and puts return and costs beside the budgets; where the environment carries its
+model, also computes the exact values in the nominal model and in the worst case. Writes evaluation.csv in the folder
+given; for several runs or with sweeps also evaluation.md and figures, with statistics over the seeds of each method.
+Other conditions than those of the training: env.kwargs.noise_high=0.1, uncertainty=kl_ball, …
+
+  rcac-evaluate run=runs/cartpole/rcac_npg/<run> episodes=100 record=true
+  rcac-evaluate run=runs/cartpole sweep.noise=0,0.02,0.04,0.06,0.08,0.1 sweep.wind=0,1,2
+  rcac-evaluate run=runs/river_swim sweep.radius=0,1e-3,1e-2 sweep.random=0,1e-3,1e-2 uncertainty=kl_ball
+
+Sweeps, each alone with the rest as in training
+  sweep.noise= wind= action_flip= mass= length= gravity= force=   of the cart-pole
+  sweep.<argument>=                                               any numeric argument of the environment
+  sweep.observation_noise=                                        uniform in ±δ, for observations that are real numbers
+  sweep.action_noise=                                             probability of another action, or standard deviation
+  sweep.radius=                                                   of the set (temperature of kl_penalty): exact worst case
+  sweep.random=                                                   kernels drawn from the set of that radius: exact values
 
 Keys"""
 
