@@ -222,21 +222,15 @@ class _Step:
 
     def operator(self, k: int, transposed: bool) -> Callable[[np.ndarray], np.ndarray]:
         """The product with I − γT_k, or with its transpose."""
-        states, actions = self.policy.shape
-        matrix = self.worst.matrix(k, states)
+        chain = self.worst.chain(k, self.policy)
         rank_one = self.worst.direction is not None
         pushed, direction = (self._pushed()[k], self.worst.direction[k]) if rank_one else (0.0, 0.0)  # type: ignore[index]
         if transposed:
-            matrix = matrix.T.tocsr()
+            chain, pushed, direction = chain.T.tocsr(), direction, pushed
 
-            def product(x: np.ndarray) -> np.ndarray:
-                moved = matrix @ (self.policy * x[:, None]).ravel()
-                return x - self.discount * (moved + direction * (pushed @ x) if rank_one else moved)
-        else:
-
-            def product(x: np.ndarray) -> np.ndarray:
-                moved = np.einsum("sa,sa->s", self.policy, (matrix @ x).reshape(states, actions))
-                return x - self.discount * (moved + pushed * (direction @ x) if rank_one else moved)
+        def product(x: np.ndarray) -> np.ndarray:
+            moved = chain @ x
+            return x - self.discount * (moved + pushed * (direction @ x) if rank_one else moved)
 
         return product
 

@@ -47,9 +47,28 @@ def test_times_are_medians_of_calls():
 
 
 def test_scale_on_small_sizes():
-    rows = scale.measure((100, 200))
-    assert sum("growth" in row.name for row in rows) == 4
-    assert all(np.isfinite(row.value) for row in rows)
+    rows = scale.measure((100, 225), evaluations=6)
+    assert len({row.name for row in rows}) == len(rows)
+    solved = [row for row in rows if row.name.startswith(("RSQP to 1 %", "RNPG to 1 %"))]
+    assert len(solved) == 2 * 2 * 2 * 2  # methods, kinds, sets, sizes
+    assert sum(np.isfinite(row.value) for row in solved) >= 8  # whoever is best has solved it
+    assert all(np.isfinite(row.value) for row in rows if row not in solved)
+    assert sum("growth of evaluation" in row.name for row in rows) == 4
+
+
+def test_when_a_method_has_solved_a_problem():
+    course = scale.Course(np.array([1.0, 2.0, 3.0]), np.array([np.inf, 5.0, 4.0]))
+    assert [course.reached(goal) for goal in (5.5, 4.2, 3.9)] == [1, 2, None]
+
+
+def test_grid_moves_end_where_they_should():
+    problem = problems.grid(5, 0.9)
+    kernel = problem.kernel.toarray().reshape(25, 10, 25)
+    assert kernel[12, 4, 12] == pytest.approx(0.8)  # staying, in the middle of the torus
+    assert kernel[12, 0, 6] == pytest.approx(0.8)  # up and left
+    assert kernel[4, 9, 1] == pytest.approx(0.8)  # the jump by two, around the edge
+    assert np.all(np.sort(kernel, axis=2)[:, :, -10:-1] == pytest.approx(0.2 / 9))
+    assert problem.costs[0, 0].max() == 0  # the goal
 
 
 def fake(monkeypatch, *found):

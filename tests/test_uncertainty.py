@@ -417,6 +417,10 @@ def test_a_policys_chains_are_mixtures_of_the_kernels(name, rng):
         for k in range(2):
             kernel = worst.dense(k, states).reshape(states, actions, states)
             np.testing.assert_allclose(chains[k], np.einsum("sa,sat->st", policy, kernel), atol=1e-14)
+            sparse = worst.chain(k, policy).toarray()
+            if worst.direction is not None:
+                sparse += np.outer((policy * worst.amount[k].reshape(policy.shape)).sum(axis=1), worst.direction[k])
+            np.testing.assert_allclose(sparse, chains[k], atol=1e-14)
 
 
 def test_kernels_of_the_kl_ball_written_at_once_or_later(rng, monkeypatch):

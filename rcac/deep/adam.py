@@ -21,8 +21,8 @@ class Adam:
         count += 1
         mean.lerp_(g, 1 - BETA1)
         square.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-        corrected = (square / (1 - BETA2**count)).sqrt_().add_(EPSILON)
-        parameters[rows] -= rate * (mean / (1 - BETA1**count)) / corrected
+        root = (square / (1 - BETA2**count)).sqrt_().add_(EPSILON)
+        parameters[rows].addcdiv_(mean * (rate / (1 - BETA1**count)), root, value=-1.0)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "square": self.square, "count": self.count}

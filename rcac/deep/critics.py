@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rcac.deep import forward, networks
 from rcac.deep.adam import Adam
+from rcac.deep.passes import Networks
 from rcac.deep.settings import DeepSettings
 from rcac.deep.update import finite
 
@@ -35,7 +36,7 @@ class Critics:
             outputs = forward.mlp(forward.unpack(parameters.numpy(), self.sizes), observations)
         else:
             rows = torch.as_tensor(observations, dtype=parameters.dtype, device=parameters.device)
-            outputs = networks.mlp(parameters, self.sizes, rows).cpu().numpy()
+            outputs = Networks(parameters, self.sizes).at(rows).outputs.mT.cpu().numpy()
         return outputs[:, :, 0] * self.scales[:, None]
 
     def norms(self, scope: str) -> np.ndarray:
@@ -53,17 +54,17 @@ class Critics:
         """Regress the critics `rows` on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
         scales = torch.as_tensor(self.scales, dtype=targets.dtype, device=targets.device)
         scaled = targets / scales[:, None]
-        losses = torch.zeros(len(targets), device=targets.device)
+        fitted, count = Networks(self.parameters, self.sizes), len(observations)
+        losses = torch.zeros_like(scales)
         for _ in range(settings.critic_epochs):
             losses = torch.zeros_like(losses)
-            order = torch.from_numpy(rng.permutation(len(observations))).to(targets.device)
-            for part in order.split(settings.critic_batch):
-                parameters = self.parameters.detach().requires_grad_(True)
-                outputs = networks.mlp(parameters, self.sizes, observations[part])[:, :, 0]
-                loss = (outputs - scaled[:, part]).square().mean(dim=1)
-                (gradient,) = torch.autograd.grad(loss.sum(), parameters)
-                self.parameters = parameters.detach()
+            order = torch.from_numpy(rng.permutation(count)).to(targets.device)
+            batches = observations[order].split(settings.critic_batch)
+            for inputs, wanted in zip(batches, scaled[:, order].split(settings.critic_batch, dim=1), strict=True):
+                here = fitted.at(inputs)
+                errors = here.outputs[:, 0] - wanted
+                gradient = here.backward(errors[:, None] * (2.0 / len(inputs)))
                 self.adam.step(self.parameters, gradient, settings.critic_lr, rows)
-                losses += loss.detach() * (len(part) / len(observations))
+                losses += errors.square().sum(dim=1) / count
         finite(self.parameters, "a critic's gradient")  # Adam hands on what is not
         return losses.cpu().numpy()

@@ -10,41 +10,43 @@ from torch import Tensor
 
 from rcac.deep import networks
 from rcac.deep.adam import Adam
+from rcac.deep.passes import Networks
 from rcac.deep.update import Taken, Task, chosen_advantage, finite
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """Mean of the clipped surrogate of a cost: beyond 1±ε a sample that already went the right way stops pulling."""
-    loss = ratio * advantage
+def clipped_pull(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """The slope in log π of max(r·A, clip(r)·A): r·A, or 0 where a sample already went the right way beyond 1±ε."""
+    pull = ratio * advantage
     if clip:
-        loss = torch.maximum(loss, ratio.clamp(1 - clip, 1 + clip) * advantage)
-    return loss.mean()
+        pull = pull.masked_fill(ratio.clamp(1 - clip, 1 + clip) * advantage > pull, 0.0)
+    return pull
 
 
 def gradient_step(task: Task, adam: Adam) -> Taken:
     settings, batch, shape = task.settings, task.batch, task.shape
-    advantage = chosen_advantage(task)
-    with torch.no_grad():
-        old = networks.actor_outputs(shape, task.parameters, batch.observations)
-        old_logs = networks.log_prob(shape, old, batch.actions)
-    parameters = task.parameters.clone()[None]  # one row
-    count = len(old)
+    old = networks.actor_outputs(shape, task.parameters, batch.observations)
+    samples = (
+        batch.observations,
+        batch.actions,
+        networks.log_prob(shape, old, batch.actions),
+        chosen_advantage(task),
+    )
+    parameters = task.parameters.clone()[None]  # one row, changed in place
+    actor = Networks(parameters, shape.sizes, shape.tail)
     for _ in range(settings.actor_epochs):
-        order = torch.from_numpy(task.rng.permutation(count)).to(old.device)
-        for rows in order.split(settings.actor_batch):
-            parameters.requires_grad_(True)
-            outputs = networks.actor_outputs(shape, parameters[0], batch.observations[rows])
-            ratio = torch.exp(networks.log_prob(shape, outputs, batch.actions[rows]) - old_logs[rows])
-            loss = clipped_surrogate(ratio, advantage[rows], settings.clip)
+        order = torch.from_numpy(task.rng.permutation(len(batch.observations))).to(old.device)
+        parts = (sample[order].split(settings.actor_batch) for sample in samples)
+        for observations, actions, old_logs, advantage in zip(*parts, strict=True):
+            here = actor.at(observations)
+            outputs = here.outputs[0]
+            ratio = torch.exp(networks.log_prob(shape, outputs, actions) - old_logs)
+            slope = networks.score(shape, outputs, actions) * clipped_pull(ratio, advantage, settings.clip)
             if settings.entropy:
-                loss = loss - settings.entropy * networks.entropy(shape, outputs).mean()
-            (gradient,) = torch.autograd.grad(loss, parameters)
-            with torch.no_grad():
-                gradient *= (settings.max_grad_norm / (gradient.norm() + 1e-12)).clamp(max=1.0)
-                parameters = parameters.detach()
-                adam.step(parameters, gradient, settings.actor_lr * task.rate)
+                slope -= settings.entropy * networks.entropy_slope(shape, outputs)
+            gradient = here.backward(slope[None] / len(actions))
+            gradient *= (settings.max_grad_norm / (gradient.norm() + 1e-12)).clamp(max=1.0)
+            adam.step(parameters, gradient, settings.actor_lr * task.rate)
     finite(parameters, "the actor's gradient")  # Adam hands on what is not
-    with torch.no_grad():
-        new = networks.actor_outputs(shape, parameters[0], batch.observations)
-        kl, entropy = networks.kl(shape, old, new).mean(), networks.entropy(shape, new).mean()
+    new = networks.actor_outputs(shape, parameters[0], batch.observations)
+    kl, entropy = networks.kl(shape, old, new).mean(), networks.entropy(shape, new).mean()
     return Taken(parameters[0], False, float(finite(kl, "the actor's step")), float(entropy), False)

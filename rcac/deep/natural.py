@@ -3,7 +3,7 @@
     H = F + damping·I     F = E_s[ JᵀMJ ], J the Jacobian of the actor's outputs, M the distribution's own Fisher matrix
     x = −√(2δ / gᵀH⁻¹g) · H⁻¹g          since  KL(π_old‖π) ≈ ½ xᵀFx
 
-H is never formed: conjugate gradient needs only products H v, and a product costs two passes backwards.
+H is never formed: conjugate gradient needs only products H v, and a product costs one pass forwards and one backwards.
 """
 
 from collections.abc import Callable
@@ -13,34 +13,19 @@ from torch import Tensor
 
 from rcac.deep import networks
 from rcac.deep.forward import ActorShape
+from rcac.deep.passes import Pass
 from rcac.deep.update import Taken, Task, chosen_advantage, finite, line_search
 
 Product = Callable[[Tensor], Tensor]
 
 
-def jacobian_products(outputs: Tensor, parameters: Tensor) -> tuple[Product, Product]:
-    """v (P,) ↦ J v, and u ↦ Jᵀu, for outputs of any shape; the first differentiates the second, linear in u."""
-    probe = torch.zeros_like(outputs, requires_grad=True)
-    (pulled,) = torch.autograd.grad(outputs, parameters, probe, create_graph=True)
-
-    def forward(v: Tensor) -> Tensor:
-        return torch.autograd.grad(pulled, probe, v, retain_graph=True)[0]
-
-    def backward(u: Tensor) -> Tensor:
-        return torch.autograd.grad(outputs, parameters, u, retain_graph=True)[0]
-
-    return forward, backward
-
-
-def fisher_product(shape: ActorShape, parameters: Tensor, observations: Tensor, damping: float) -> Product:
-    """v (P,) ↦ (F + damping·I) v, with F the mean Fisher matrix over `observations` (B, d)."""
-    leaf = parameters.detach().requires_grad_(True)
-    outputs = networks.actor_outputs(shape, leaf, observations)
-    forward, backward = jacobian_products(outputs, leaf)
-    detached = outputs.detach()
+def fisher_product(shape: ActorShape, here: Pass, damping: float) -> Product:
+    """v (R, P) ↦ (F + damping·I) v, row by row, with F the mean Fisher matrix over the states of an actor's pass."""
+    outputs = here.outputs[0]
 
     def product(v: Tensor) -> Tensor:
-        return backward(networks.fisher_metric(shape, detached, forward(v))) / len(observations) + damping * v
+        slopes = networks.fisher_metric(shape, outputs, here.forward(v)) / outputs.shape[1]
+        return here.backward(slopes).add_(v, alpha=damping)
 
     return product
 
@@ -48,56 +33,59 @@ def fisher_product(shape: ActorShape, parameters: Tensor, observations: Tensor, 
 def score_product(
     shape: ActorShape, parameters: Tensor, observations: Tensor, actions: Tensor
 ) -> tuple[Product, Product]:
-    """v ↦ Ψv (B,) and u ↦ Ψᵀu (P,), where row b of Ψ is ∇log π(a_b|s_b)."""
-    leaf = parameters.detach().requires_grad_(True)
-    logs = networks.log_prob(shape, networks.actor_outputs(shape, leaf, observations), actions)
-    return jacobian_products(logs, leaf)
+    """v (P,) ↦ Ψv (B,) and u (B,) ↦ Ψᵀu (P,), where row b of Ψ is ∇log π(a_b|s_b)."""
+    here = networks.actor_pass(shape, parameters, observations)
+    score = networks.score(shape, here.outputs[0], actions)
+    return lambda v: (score * here.forward(v[None])[0]).sum(dim=0), lambda u: here.backward((score * u)[None])[0]
 
 
 def conjugate_gradient(product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10) -> Tensor:
-    """x with H x = target, H symmetric positive definite."""
+    """x with H x = target, H symmetric positive definite; for each row of a target (R, P), all at once."""
     x = torch.zeros_like(target)
     residual, direction = target.clone(), target.clone()
-    square = residual.dot(residual)
+    square = _dot(residual, residual)
     limit = tolerance**2 * square
     for _ in range(iterations):
-        if square <= limit:
-            break
+        open_ = square > limit  # a row that is solved stays as it is
         image = product(direction)
-        length = square / direction.dot(image)
-        x = x + length * direction
-        residual = residual - length * image
-        new = residual.dot(residual)
-        direction = residual + (new / square) * direction
+        length = torch.where(open_, square / _dot(direction, image), 0.0)
+        x += length * direction
+        residual -= length * image
+        new = _dot(residual, residual)
+        direction = residual + torch.where(open_, new / square, 0.0) * direction
         square = new
     return x
 
 
-def fisher_of(task: Task) -> Product:
-    """The damped Fisher product of a task, over a subsample of its states."""
-    observations, limit = task.batch.observations, task.settings.fisher_states
-    if 0 < limit < len(observations):
-        rows = torch.from_numpy(task.rng.choice(len(observations), limit, replace=False)).to(observations.device)
-        observations = observations[rows]
-    return fisher_product(task.shape, task.parameters, observations, task.settings.damping)
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀb of each row (…, 1)."""
+    return (a * b).sum(dim=-1, keepdim=True)
+
+
+def fisher_of(task: Task, here: Pass) -> Product:
+    """The damped Fisher product of a task, over a subsample of the states of its pass."""
+    count, limit = len(task.batch.observations), task.settings.fisher_states
+    if 0 < limit < count:
+        columns = torch.from_numpy(task.rng.choice(count, limit, replace=False)).to(here.outputs.device)
+        here = here.among(columns)
+    return fisher_product(task.shape, here, task.settings.damping)
 
 
 def natural_step(task: Task) -> Taken:
     settings, batch, shape = task.settings, task.batch, task.shape
     radius = settings.kl_radius * task.rate
-    leaf = task.parameters.detach().requires_grad_(True)
-    outputs = networks.actor_outputs(shape, leaf, batch.observations)
+    here = networks.actor_pass(shape, task.parameters, batch.observations)
+    old = here.outputs[0]
     # ∇π/π_old = ∇log π at θ_old
-    loss = (networks.log_prob(shape, outputs, batch.actions) * chosen_advantage(task)).mean()
+    slope = networks.score(shape, old, batch.actions) * chosen_advantage(task)
     if settings.entropy:
-        loss = loss - settings.entropy * networks.entropy(shape, outputs).mean()
-    gradient = finite(torch.autograd.grad(loss, leaf)[0], "the actor's gradient")
-    old = outputs.detach()
-    product = fisher_of(task)
+        slope -= settings.entropy * networks.entropy_slope(shape, old)
+    gradient = finite(here.backward(slope[None] / len(batch.actions)), "the actor's gradient")  # (1, P)
+    product = fisher_of(task, here)
     if task.directions is None:
         solution = conjugate_gradient(product, gradient, settings.cg_iterations)
     else:
-        solution = task.directions[task.chosen]
-    curvature = solution.dot(product(solution))
+        solution = task.directions[task.chosen][None]
+    curvature = _dot(solution, product(solution))
     step = -torch.sqrt(2 * radius / curvature) * solution
-    return line_search(task, step, old, radius, accept=lambda new: True)
+    return line_search(task, step[0], old, radius, accept=lambda new: True)

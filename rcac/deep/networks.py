@@ -1,9 +1,7 @@
-"""The torch side of the networks in `rcac.deep.forward`: the same parameters, with gradients.
+"""The torch side of the networks in `rcac.deep.forward`: first parameters, norms, and distributions with derivatives.
 
     V_n(s) = k_n · z_n(s)         k_n a fixed positive scale per critic, so that z_n is of order one
     ‖w_n‖₂                        last_layer: k_n·W_L          all: every parameter but b_L, with k_n·W_L
-
-K critics are the rows of one tensor (K, P) and are computed together.
 """
 
 from itertools import pairwise
@@ -13,28 +11,17 @@ import torch
 from torch import Tensor
 
 from rcac.deep.forward import LOG_STD_RANGE, ActorShape, pieces
+from rcac.deep.passes import Networks, Pass
 
 
-def mlp(parameters: Tensor, sizes: tuple[int, ...], inputs: Tensor) -> Tensor:
-    """Outputs (K, B, out) of K networks, parameters (K, P), on inputs (B, in)."""
-    count = len(parameters)
-    parts = parameters.split(pieces(sizes), dim=1)
-    hidden = inputs.expand(count, *inputs.shape)
-    for layer, (a, b) in enumerate(pairwise(sizes)):
-        weight, bias = parts[2 * layer].view(count, a, b), parts[2 * layer + 1].view(count, 1, b)
-        hidden = torch.baddbmm(bias, hidden, weight)
-        if layer < len(sizes) - 2:
-            hidden = torch.tanh(hidden)
-    return hidden
+def actor_pass(shape: ActorShape, parameters: Tensor, observations: Tensor) -> Pass:
+    """An actor with parameters (P,) at observations (B, d)."""
+    return Networks(parameters[None], shape.sizes, shape.tail).at(observations)
 
 
 def actor_outputs(shape: ActorShape, parameters: Tensor, observations: Tensor) -> Tensor:
-    """Logits (B, A), or mean and log scale (B, 2D), for parameters (P,) and observations (B, d)."""
-    end = len(parameters) - shape.tail
-    outputs = mlp(parameters[None, :end], shape.sizes, observations)[0]
-    if shape.tail:
-        outputs = torch.cat([outputs, parameters[end:].expand(len(outputs), -1)], dim=1)
-    return outputs
+    """Logits (A, B), or mean and log scale (2D, B), for parameters (P,) and observations (B, d)."""
+    return actor_pass(shape, parameters, observations).outputs[0]
 
 
 def initial_rows(rng: np.random.Generator, sizes: tuple[int, ...], rows: int, gain: float) -> np.ndarray:
@@ -77,28 +64,51 @@ def rescaled(parameters: Tensor, sizes: tuple[int, ...], ratio: Tensor) -> Tenso
     return changed
 
 
-# The distributions. `outputs` is what `actor_outputs` returned.
+# The distributions. `outputs` (o, B) is what `actor_outputs` returned; actions are (B,) or (B, D).
 
 
 def _gaussian(shape: ActorShape, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    return outputs[:, : shape.actions], outputs[:, shape.actions :].clamp(*LOG_STD_RANGE)
+    return outputs[: shape.actions], outputs[shape.actions :].clamp(*LOG_STD_RANGE)
+
+
+def _free(shape: ActorShape, outputs: Tensor) -> Tensor:
+    """(D, B) 1, or 0 where a log scale is held at the end of its range and does not move."""
+    scale = outputs[shape.actions :]
+    return (scale == scale.clamp(*LOG_STD_RANGE)).to(outputs.dtype)
 
 
 def log_prob(shape: ActorShape, outputs: Tensor, actions: Tensor) -> Tensor:
     """log π(a|s) (B,)."""
     if shape.kind == "gaussian":
         mean, log_std = _gaussian(shape, outputs)
-        z = (actions - mean) * torch.exp(-log_std)
-        return (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(dim=1)
-    return torch.log_softmax(outputs, dim=1).gather(1, actions[:, None])[:, 0]
+        z = (actions.T - mean) * torch.exp(-log_std)
+        return (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(dim=0)
+    return torch.log_softmax(outputs, dim=0).gather(0, actions[None])[0]
+
+
+def score(shape: ActorShape, outputs: Tensor, actions: Tensor) -> Tensor:
+    """∂ log π(a|s) / ∂ outputs (o, B)."""
+    if shape.kind == "gaussian":
+        mean, log_std = _gaussian(shape, outputs)
+        z = (actions.T - mean) * torch.exp(-log_std)
+        return torch.cat([z * torch.exp(-log_std), (z**2 - 1.0) * _free(shape, outputs)])
+    return torch.softmax(outputs, dim=0).neg_().scatter_(0, actions[None], 1.0, reduce="add")
 
 
 def entropy(shape: ActorShape, outputs: Tensor) -> Tensor:
     """Entropy of π(·|s) (B,)."""
     if shape.kind == "gaussian":
-        return (_gaussian(shape, outputs)[1] + 0.5 * np.log(2 * np.pi * np.e)).sum(dim=1)
-    logs = torch.log_softmax(outputs, dim=1)
-    return -(logs.exp() * logs).sum(dim=1)
+        return (_gaussian(shape, outputs)[1] + 0.5 * np.log(2 * np.pi * np.e)).sum(dim=0)
+    logs = torch.log_softmax(outputs, dim=0)
+    return -(logs.exp() * logs).sum(dim=0)
+
+
+def entropy_slope(shape: ActorShape, outputs: Tensor) -> Tensor:
+    """∂ entropy / ∂ outputs (o, B)."""
+    if shape.kind == "gaussian":
+        return torch.cat([torch.zeros_like(outputs[: shape.actions]), _free(shape, outputs)])
+    logs = torch.log_softmax(outputs, dim=0)
+    return -logs.exp() * (logs + entropy(shape, outputs))
 
 
 def kl(shape: ActorShape, old: Tensor, new: Tensor) -> Tensor:
@@ -106,17 +116,16 @@ def kl(shape: ActorShape, old: Tensor, new: Tensor) -> Tensor:
     if shape.kind == "gaussian":
         (mean, log_std), (new_mean, new_log_std) = _gaussian(shape, old), _gaussian(shape, new)
         spread = torch.exp(2 * (log_std - new_log_std)) + ((mean - new_mean) * torch.exp(-new_log_std)) ** 2
-        return (new_log_std - log_std + 0.5 * spread - 0.5).sum(dim=1)
-    logs, new_logs = torch.log_softmax(old, dim=1), torch.log_softmax(new, dim=1)
-    return (logs.exp() * (logs - new_logs)).sum(dim=1)
+        return (new_log_std - log_std + 0.5 * spread - 0.5).sum(dim=0)
+    logs, new_logs = torch.log_softmax(old, dim=0), torch.log_softmax(new, dim=0)
+    return (logs.exp() * (logs - new_logs)).sum(dim=0)
 
 
-def fisher_metric(shape: ActorShape, outputs: Tensor, tangent: Tensor) -> Tensor:
-    """M(s) t: the Fisher matrix of the distribution in its own outputs, times a tangent (B, o).
+def fisher_metric(shape: ActorShape, outputs: Tensor, tangents: Tensor) -> Tensor:
+    """M(s) t: the Fisher matrix of the distribution in its own outputs, times tangents (R, o, B).
     Categorical: diag(p) − ppᵀ. Gaussian: 1/σ² on the mean, 2 on the log scale."""
     if shape.kind == "gaussian":
         _, log_std = _gaussian(shape, outputs)
-        inside = outputs[:, shape.actions :] == log_std  # a scale held at the end of its range does not move
-        return tangent * torch.cat([torch.exp(-2 * log_std), 2.0 * inside], dim=1)
-    p = torch.softmax(outputs, dim=1)
-    return p * (tangent - (p * tangent).sum(dim=1, keepdim=True))
+        return tangents * torch.cat([torch.exp(-2 * log_std), 2.0 * _free(shape, outputs)])
+    p = torch.softmax(outputs, dim=0)
+    return p * (tangents - (p * tangents).sum(dim=1, keepdim=True))

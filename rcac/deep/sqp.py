@@ -99,20 +99,19 @@ def _least_violation(s: np.ndarray, excess: np.ndarray, delta: float) -> np.ndar
 def sqp_step(task: Task) -> Taken:
     settings, batch, shape = task.settings, task.batch, task.shape
     radius, horizon = settings.kl_radius * task.rate, 1.0 / (1.0 - settings.gamma)
-    leaf = task.parameters.detach().requires_grad_(True)
-    outputs = networks.actor_outputs(shape, leaf, batch.observations)
-    logs = networks.log_prob(shape, outputs, batch.actions)
+    here = networks.actor_pass(shape, task.parameters, batch.observations)
+    old = here.outputs[0]
+    old_logs = networks.log_prob(shape, old, batch.actions)
     centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
     # g_n = ∇J_n, the factor 1/(1−γ) included, since the excess is in the units of J_n
-    rows = [torch.autograd.grad((logs * a).mean() * horizon, leaf, retain_graph=True)[0] for a in centred]
-    gradients = finite(torch.stack(rows), "the actor's gradient")  # (K, P)
-    old, old_logs = outputs.detach(), logs.detach()
-    product = fisher_of(task)
+    slopes = networks.score(shape, old, batch.actions) * (centred * horizon / len(batch.actions))[:, None]  # (K, o, B)
+    gradients = finite(here.backward(slopes), "the actor's gradient")  # (K, P)
+    product = fisher_of(task, here)
     if task.directions is None:
-        solutions = torch.stack([conjugate_gradient(product, g, settings.cg_iterations) for g in gradients])
+        solutions = conjugate_gradient(product, gradients, settings.cg_iterations)
     else:
         solutions = task.directions * horizon
-    images = torch.stack([product(x) for x in solutions])
+    images = product(solutions)
     gram = (solutions @ images.T).double().cpu().numpy()
     step = trust_region_step((gram + gram.T) / 2, task.excess, radius)
     weights = torch.as_tensor(step.weights, dtype=solutions.dtype, device=solutions.device)

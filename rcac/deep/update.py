@@ -74,7 +74,7 @@ def stay(task: Task, old: Tensor, recovery: bool = False) -> Taken:
 def line_search(
     task: Task, direction: Tensor, old: Tensor, radius: float, accept: Callable[[Tensor], bool], recovery: bool = False
 ) -> Taken:
-    """θ_old + direction, shortened until its KL is within `radius` and `accept` agrees with its outputs (B, o)."""
+    """θ_old + direction, shortened until its KL is within `radius` and `accept` agrees with its outputs (o, B)."""
     if not bool(torch.isfinite(direction).all()):
         return stay(task, old, recovery)
     with torch.no_grad():

@@ -24,6 +24,7 @@ from numba import njit
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows, compress
 
+NEVER = 1e-14  # an action less likely than this is never taken, for those who iterate to a tolerance
 THREADING_PAYS = 1 << 16  # stored entries × values beyond which a second thread is worth its start
 
 
@@ -66,6 +67,14 @@ class Worst:
         if self.amount is not None and self.direction is not None:
             found += self.amount * np.einsum("ks,ks->k", self.direction, values)[:, None]
         return found
+
+    def chain(self, k: int, policy: np.ndarray) -> sp.csr_array:
+        """T_k (S, S), sparse, without the actions that a policy (S, A) never takes, and without `direction`."""
+        kernel = self.matrix(k, len(policy))
+        start = chain_start(policy, kernel.indptr)
+        found = np.empty(start[-1], np.int32), np.empty(start[-1])
+        _chain(policy, kernel.indptr, kernel.indices, kernel.data, start, *found)
+        return sp.csr_array((found[1], found[0], start), shape=(len(policy), len(policy)))
 
     def mixed(self, policy: np.ndarray) -> np.ndarray:
         """T (K, S, S) with T_k(s,·) = Σ_a π(a|s) q_k(·|s,a): the chains that a policy (S, A) makes of the kernels."""
@@ -183,6 +192,24 @@ def assemble(policy, indptr, indices, data):
                 for j in range(indptr[s * A + a], indptr[s * A + a + 1]):
                     out[k, s, states[j]] += policy[s, a] * data[k, j]
     return out
+
+
+def chain_start(policy: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """Where the rows of a policy's chain begin, (S+1,)."""
+    lengths = (np.diff(indptr).reshape(policy.shape) * (policy > NEVER)).sum(axis=1)
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+@njit(cache=True, error_model="numpy")
+def _chain(policy, indptr, indices, data, start, states, out):
+    S, A = policy.shape
+    for s in range(S):
+        i = start[s]
+        for a in range(A):
+            if policy[s, a] > NEVER:
+                for j in range(indptr[s * A + a], indptr[s * A + a + 1]):
+                    states[i], out[i] = indices[j], policy[s, a] * data[j]
+                    i += 1
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})

@@ -15,11 +15,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise, threading_pays
+from rcac.uncertainty.base import (
+    NEVER,
+    Uncertainty,
+    Worst,
+    blank,
+    chain_start,
+    check_radius,
+    expectation,
+    per_row,
+    rowwise,
+    threading_pays,
+)
 
 # exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
 # x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
@@ -267,6 +279,25 @@ def _mix(values, indptr, indices, data, tilts, policy, out):
 
 
 @rowwise
+def _mix_sparsely(values, indptr, indices, data, tilts, policy, start, states, out):
+    """One value's chain, T(s,·) = Σ_a π(a|s) q(·|s,a), in compressed rows."""
+    (S, A), longest = policy.shape, _longest(indptr)
+    whole = _whole(values, longest)[0]
+    for s in prange(S):
+        u, e, power, i = np.empty(longest), np.empty(longest), np.empty(longest), start[s]
+        for a in range(A):
+            if policy[s, a] > NEVER:
+                m = s * A + a
+                lo, n = indptr[m], indptr[m + 1] - indptr[m]
+                own, bits = indices[lo : lo + n], power[:n].view(np.int64)
+                tilted = _again(values[0], own, whole[0], tilts[m], u[:n], e[:n], power[:n], bits)
+                states[i : i + n] = own
+                out[i : i + n] = 0.0
+                _add(policy[s, a], data[lo : lo + n], tilted, e[:n], tilts[m], out[i : i + n])
+                i += n
+
+
+@rowwise
 def _write(values, indptr, indices, data, tilts, kernel):
     """The tilted rows, kernel (K, nnz) += q."""
     K, M, whole = len(values), len(indptr) - 1, _whole(values, _longest(indptr))[0]
@@ -346,6 +377,12 @@ class _Tilted(Worst):
         kernel = np.zeros((len(self.values), len(self.rows.data)))
         _write(self.values, self.rows, self.tilts, kernel)
         return kernel
+
+    def chain(self, k: int, policy: np.ndarray) -> sp.csr_array:
+        start = chain_start(policy, self.indptr)
+        found = np.empty(start[-1], np.int32), np.empty(start[-1])
+        _mix_sparsely(self.values[k : k + 1], self.rows, self.tilts[k], policy, start, *found)
+        return sp.csr_array((found[1], found[0], start), shape=(len(policy), len(policy)))
 
     def mixed(self, policy: np.ndarray) -> np.ndarray:
         chains = np.zeros((len(self.values), len(policy), len(policy)))
