@@ -14,7 +14,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = [
     line.split("#")[0].strip()
     for block in re.findall(r"```console\n(.*?)```", TEXT, flags=re.S)
-    for line in block.splitlines() if line.strip()
+    for line in block.replace("\\\n", " ").splitlines() if line.strip()
 ]
 
 
@@ -44,6 +44,7 @@ def test_make_targets_and_scripts_in_the_readme_exist():
 def test_training_commands_in_the_readme_compose():
     """Their overrides are accepted by the configuration (placeholders filled in)."""
     from rcac.experiment.cli import train
+    from rcac.experiment.sweep import command as sweeps
 
     for command in COMMANDS:
         words = shlex.split(command)
@@ -51,6 +52,24 @@ def test_training_commands_in_the_readme_compose():
             given = [w for w in words[2:] if not w.startswith("env.id=my_package")]
             if given != words[2:]:
                 continue  # an environment of the reader's own
+            if given[0] == "-m":
+                assert len(sweeps.read(given[1:]).jobs) > 1, command
+                continue
             with pytest.raises(SystemExit) as stopped:
                 train([*given, "--help"])
             assert stopped.value.code == 0, command
+
+
+def test_sweeps_of_perturbations_in_the_readme_are_known():
+    from rcac.experiment import perturbations
+    from rcac.experiment.config import compose
+
+    swept = [shlex.split(command) for command in COMMANDS if " sweep." in command]
+    assert len(swept) >= 2
+    for words in swept:
+        [folder] = [word for word in words if word.startswith("run=")]
+        known = perturbations.known(compose([f"env={folder.split('/')[-1]}"]))
+        for word in words:
+            if word.startswith("sweep."):
+                name, strengths = perturbations.parse(word)
+                assert [known[name](strength).strength for strength in strengths] == strengths
