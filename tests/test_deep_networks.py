@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rcac.deep import forward, networks
 from rcac.deep.critics import Critics
 from rcac.deep.level import Bisection, bracket
+from rcac.deep.passes import Networks
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Moments, action_codec, actions_from_card, encoder_from_card, normalize, observation_encoder
 from rcac.errors import InputError
@@ -26,7 +27,7 @@ def test_numpy_and_torch_agree(hidden):
     rows = networks.initial_rows(rng, sizes, 3, 1.0) + 0.1
     inputs = rng.normal(size=(11, 4)).astype(np.float32)
     ours = forward.mlp(forward.unpack(rows, sizes), inputs)
-    theirs = networks.mlp(torch.tensor(rows), sizes, torch.tensor(inputs)).numpy()
+    theirs = Networks(torch.tensor(rows), sizes).at(torch.tensor(inputs)).outputs.mT.numpy()
     assert ours.shape == (3, 11, 3)
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
@@ -40,7 +41,7 @@ def test_actor_outputs_agree(kind, scale):
     assert parameters.shape == (shape.length,)
     inputs = rng.normal(size=(5, 4)).astype(np.float32)
     ours = forward.actor_outputs(shape, parameters, inputs)
-    theirs = networks.actor_outputs(shape, torch.tensor(parameters), torch.tensor(inputs)).numpy()
+    theirs = networks.actor_outputs(shape, torch.tensor(parameters), torch.tensor(inputs)).T.numpy()
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     if kind == "gaussian":
         np.testing.assert_allclose(ours[:, 3:], -0.7, atol=0.1)
@@ -78,6 +79,44 @@ def test_only_the_selected_critic_is_fitted():
     critics.fit(states, targets, slice(1, 2), DeepSettings(critic_batch=16), np.random.default_rng(0))
     moved = (critics.parameters.numpy() != rows).any(axis=1)
     assert moved.tolist() == [False, True, False]
+
+
+def test_a_fit_is_least_squares_by_autograd_and_torchs_adam():
+    rng = np.random.default_rng(0)
+    rows = networks.initial_rows(rng, (3, 8, 5, 1), 2, 1.0).astype(np.float64)
+    critics = Critics(torch.tensor(rows), (3, 8, 5, 1))
+    critics.scales = np.array([2.0, 0.5])
+    states, targets = torch.tensor(rng.normal(size=(40, 3))), torch.tensor(rng.normal(size=(2, 40)))
+    options = DeepSettings(critic_batch=16, critic_epochs=3, critic_lr=0.01)
+    losses = critics.fit(states, targets, slice(None), options, np.random.default_rng(5))
+
+    modules = [torch.nn.Sequential(*(make() for make in LAYERS)).double() for _ in rows]
+    for module, row, scale, target, ours, loss in zip(
+        modules, rows, critics.scales, targets, critics.parameters, losses, strict=True
+    ):
+        for layer, (weight, bias) in zip(module[::2], forward.unpack(row[None], (3, 8, 5, 1)), strict=True):
+            layer.weight.data[:], layer.bias.data[:] = torch.tensor(weight[0].T), torch.tensor(bias[0, 0])
+        optimiser, order = torch.optim.Adam(module.parameters(), lr=0.01), np.random.default_rng(5)
+        for _ in range(3):
+            total = 0.0
+            for part in torch.from_numpy(order.permutation(40)).split(16):
+                error = (module(states[part])[:, 0] - target[part] / scale).square()
+                optimiser.zero_grad()
+                error.mean().backward()
+                optimiser.step()
+                total += float(error.detach().sum()) / 40
+        expected = torch.cat([part for layer in module[::2] for part in (layer.weight.T.flatten(), layer.bias)])
+        torch.testing.assert_close(ours, expected.detach(), rtol=1e-6, atol=1e-8)
+        assert loss == pytest.approx(total, rel=1e-6)
+
+
+LAYERS = (
+    lambda: torch.nn.Linear(3, 8),
+    torch.nn.Tanh,
+    lambda: torch.nn.Linear(8, 5),
+    torch.nn.Tanh,
+    lambda: torch.nn.Linear(5, 1),
+)
 
 
 def test_a_fit_that_is_not_finite_ends_the_training():

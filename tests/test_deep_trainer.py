@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rcac.deep.act import Policy
-from rcac.deep.best import Candidate, best, first_episodes, worst_returns
+from rcac.deep.best import Candidate, best, discounted_values, first_episodes, worst_returns
 from rcac.deep.rollout import Trajectory
 from rcac.deep.seeds import environment_seed
 from rcac.deep.settings import DeepSettings
@@ -314,7 +314,7 @@ def test_the_policy_acts_as_the_trainer_does():
     from rcac.deep import networks
 
     rows = (observation - state.tensors["observation_mean"]) / state.tensors["observation_deviation"]
-    outputs = networks.actor_outputs(trainer.shape, torch.tensor(state.tensors["actor"]), torch.tensor(rows)).numpy()
+    outputs = networks.actor_outputs(trainer.shape, torch.tensor(state.tensors["actor"]), torch.tensor(rows)).T.numpy()
     assert policy.batch(observation).tolist() == np.argmax(outputs, axis=1).tolist()
     assert policy(observation[0]) == int(np.argmax(outputs[0]))
     sampled = Policy(state, seed=3)
@@ -412,6 +412,47 @@ def test_trials_count_first_episodes_only():
     assert sums.tolist() == [(0 + 2 + 1) / 2]
     assert length == 1.5
     assert first_episodes(trajectory, 0.5)[0].tolist() == [(0 + 0.5 * 2 + 1) / 2]
+
+
+def one_hot_trajectory(states, costs, terminated, valid, final=()):
+    """One copy; `final` are (t, true next state)."""
+    eye, length = np.eye(4, dtype=np.float32), len(costs)
+    none = np.zeros((length, 1), dtype=bool)
+    at = np.array([(t, 0) for t, _ in final], dtype=int).reshape(-1, 2)
+    return Trajectory(
+        observations=eye[states][:, None],
+        actions=np.zeros((length, 1), dtype=np.int64),
+        costs=np.array([costs, np.ones(length)])[:, :, None] * np.array(valid, float)[:, None],
+        terminated=np.array(terminated, bool)[:, None],
+        truncated=none,
+        valid=np.array(valid, bool)[:, None],
+        final_at=at,
+        final=eye[[s for _, s in final]].reshape(-1, 4),
+        initial=eye[:0],
+    )
+
+
+def test_values_of_a_trial_use_every_transition():
+    # 0 → 1 → 2 → end, costs 1, 2, 4; then a reset row that is no transition, and once more as far as 2; never 3
+    trial = one_hot_trajectory(
+        [0, 1, 2, 2, 0, 1, 2], [1, 2, 4, 0, 1, 2], [0, 0, 1, 0, 0, 0], [1, 1, 1, 0, 1, 1], final=[(2, 3)]
+    )
+    eye = np.eye(4)
+    values = [discounted_values(trial, eye[[s]], 0.5) for s in range(4)]
+    np.testing.assert_allclose(np.array(values)[:3, 0], [1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4, 4])
+    np.testing.assert_allclose(values[3], np.mean(values[:3], axis=0))
+    np.testing.assert_allclose(discounted_values(trial, eye[[0, 2]], 0.5)[0], (3 + 4) / 2)
+
+
+def test_values_of_a_trial_come_near_the_models():
+    rng = np.random.default_rng(0)
+    kernel, cost, states = rng.dirichlet(np.ones(4), size=4), rng.random(4), [0]
+    for _ in range(20_000):
+        states.append(rng.choice(4, p=kernel[states[-1]]))
+    trial = one_hot_trajectory(states, cost[states[:-1]], np.zeros(20_000), np.ones(20_000))
+    exact = np.linalg.solve(np.eye(4) - 0.9 * kernel, cost)
+    for s in range(4):
+        assert discounted_values(trial, np.eye(4)[[s]], 0.9) == pytest.approx([exact[s], 10.0], rel=0.01)
 
 
 def test_budgets_on_discounted_sums():

@@ -1,7 +1,9 @@
 """Adam on the rows of one tensor (K, P), each with its own count of steps: a row left out stays exactly as it was.
 
-m ← β₁m + (1−β₁)g        v ← β₂v + (1−β₂)g²        θ ← θ − α m̂ / (√v̂ + ε)
+m ← β₁m + (1−β₁)g        v ← β₂v + (1−β₂)g²        θ ← θ − α m̂ / (√v̂ + ε),        m̂ = m/(1−β₁ᵗ),  v̂ = v/(1−β₂ᵗ)
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -13,19 +15,24 @@ class Adam:
     def __init__(self, parameters: Tensor) -> None:
         self.mean = torch.zeros_like(parameters)  # m (K, P)
         self.square = torch.zeros_like(parameters)  # v (K, P)
-        self.count = torch.zeros(len(parameters), 1, dtype=parameters.dtype, device=parameters.device)
+        self.count = [0] * len(parameters)  # t of each row
 
     def step(self, parameters: Tensor, gradient: Tensor, rate: float, rows: slice = slice(None)) -> None:
         """Move `rows` of `parameters` in place."""
-        g, mean, square, count = gradient[rows], self.mean[rows], self.square[rows], self.count[rows]
-        count += 1
+        g, mean, square = gradient[rows], self.mean[rows], self.square[rows]
+        self.count[rows] = [t + 1 for t in self.count[rows]]
+        # Both corrections in two numbers a row: m·length/(√v + ε·root),  root = √(1−β₂ᵗ),  length = α·root/(1−β₁ᵗ)
+        roots = [math.sqrt(1 - BETA2**t) for t in self.count[rows]]
+        lengths = [rate * root / (1 - BETA1**t) for root, t in zip(roots, self.count[rows], strict=True)]
+        length, root = torch.tensor([lengths, roots], dtype=g.dtype, device=g.device).unsqueeze(2).unbind()  # (R, 1)
         mean.lerp_(g, 1 - BETA1)
-        square.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-        root = (square / (1 - BETA2**count)).sqrt_().add_(EPSILON)
-        parameters[rows].addcdiv_(mean * (rate / (1 - BETA1**count)), root, value=-1.0)
+        square.lerp_(g * g, 1 - BETA2)
+        parameters[rows].addcdiv_(mean * length, square.sqrt().add_(root, alpha=EPSILON), value=-1.0)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"mean": self.mean, "square": self.square, "count": self.count}
+        count = torch.tensor(self.count, dtype=self.mean.dtype, device=self.mean.device)[:, None]
+        return {"mean": self.mean, "square": self.square, "count": count}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        self.mean, self.square, self.count = tensors["mean"], tensors["square"], tensors["count"]
+        self.mean, self.square = tensors["mean"], tensors["square"]
+        self.count = [int(t) for t in tensors["count"]]

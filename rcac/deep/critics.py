@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rcac.deep import forward, networks
+from rcac.deep import networks
 from rcac.deep.adam import Adam
 from rcac.deep.passes import Networks
 from rcac.deep.settings import DeepSettings
@@ -31,13 +31,8 @@ class Critics:
 
     def values(self, observations: np.ndarray) -> np.ndarray:
         """V (K, B) at normalised observations (B, d)."""
-        parameters = self.parameters
-        if parameters.device.type == "cpu":  # NumPy is faster for small networks
-            outputs = forward.mlp(forward.unpack(parameters.numpy(), self.sizes), observations)
-        else:
-            rows = torch.as_tensor(observations, dtype=parameters.dtype, device=parameters.device)
-            outputs = Networks(parameters, self.sizes).at(rows).outputs.mT.cpu().numpy()
-        return outputs[:, :, 0] * self.scales[:, None]
+        rows = torch.as_tensor(observations, dtype=self.parameters.dtype, device=self.parameters.device)
+        return Networks(self.parameters, self.sizes).at(rows).outputs[:, 0].cpu().numpy() * self.scales[:, None]
 
     def norms(self, scope: str) -> np.ndarray:
         """‖w_n‖₂ (K,)."""

@@ -1,4 +1,4 @@
-"""Small networks in NumPy: for networks this size a NumPy pass beats torch's, and a policy needs nothing else to act.
+"""Small networks in NumPy: for a few observations a NumPy pass beats torch's, and a policy needs nothing else to act.
 
 K tanh networks of one shape are the rows of one array:
 

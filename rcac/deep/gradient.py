@@ -18,7 +18,7 @@ def clipped_pull(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """The slope in log π of max(r·A, clip(r)·A): r·A, or 0 where a sample already went the right way beyond 1±ε."""
     pull = ratio * advantage
     if clip:
-        pull = pull.masked_fill(ratio.clamp(1 - clip, 1 + clip) * advantage > pull, 0.0)
+        pull *= ratio.clamp(1 - clip, 1 + clip) * advantage <= pull
     return pull
 
 
@@ -44,7 +44,9 @@ def gradient_step(task: Task, adam: Adam) -> Taken:
             if settings.entropy:
                 slope -= settings.entropy * networks.entropy_slope(shape, outputs)
             gradient = here.backward(slope[None] / len(actions))
-            gradient *= (settings.max_grad_norm / (gradient.norm() + 1e-12)).clamp(max=1.0)
+            length = float(torch.linalg.vector_norm(gradient))
+            if length > settings.max_grad_norm:
+                gradient *= settings.max_grad_norm / length
             adam.step(parameters, gradient, settings.actor_lr * task.rate)
     finite(parameters, "the actor's gradient")  # Adam hands on what is not
     new = networks.actor_outputs(shape, parameters[0], batch.observations)

@@ -39,20 +39,19 @@ def score_product(
     return lambda v: (score * here.forward(v[None])[0]).sum(dim=0), lambda u: here.backward((score * u)[None])[0]
 
 
-def conjugate_gradient(product: Product, target: Tensor, iterations: int, tolerance: float = 1e-10) -> Tensor:
+def conjugate_gradient(product: Product, target: Tensor, iterations: int) -> Tensor:
     """x with H x = target, H symmetric positive definite; for each row of a target (R, P), all at once."""
+    tiny = torch.finfo(target.dtype).tiny  # a row whose residual is zero stays as it is
     x = torch.zeros_like(target)
-    residual, direction = target.clone(), target.clone()
+    residual, direction = target.clone(), target
     square = _dot(residual, residual)
-    limit = tolerance**2 * square
     for _ in range(iterations):
-        open_ = square > limit  # a row that is solved stays as it is
         image = product(direction)
-        length = torch.where(open_, square / _dot(direction, image), 0.0)
-        x += length * direction
-        residual -= length * image
+        length = square / _dot(direction, image).clamp_(min=tiny)
+        x.addcmul_(length, direction)
+        residual.addcmul_(length, image, value=-1.0)
         new = _dot(residual, residual)
-        direction = residual + torch.where(open_, new / square, 0.0) * direction
+        direction = torch.addcmul(residual, new / square.clamp_(min=tiny), direction)
         square = new
     return x
 

@@ -1,7 +1,7 @@
 """The torch side of the networks in `rcac.deep.forward`: first parameters, norms, and distributions with derivatives.
 
-    V_n(s) = k_n · z_n(s)         k_n a fixed positive scale per critic, so that z_n is of order one
-    ‖w_n‖₂                        last_layer: k_n·W_L          all: every parameter but b_L, with k_n·W_L
+V_n(s) = k_n · z_n(s)         k_n a fixed positive scale per critic, so that z_n is of order one
+‖w_n‖₂                        last_layer: k_n·W_L          all: every parameter but b_L, with k_n·W_L
 """
 
 from itertools import pairwise

@@ -4,11 +4,10 @@
     J v     ḣ_l = (1 − h_l²)(Ẇ_lᵀh_{l−1} + ḃ_l + W_lᵀḣ_{l−1})                          forwards
     Jᵀu     Ẇ_l = h_{l−1}u_lᵀ,   ḃ_l = Σ u_l,   u_{l−1} = (1 − h_{l−1}²)(W_l u_l)       backwards
 
-For networks this small that takes a third of autograd's time. The samples of a batch are columns: products with few
+For networks this small that takes half of autograd's time. The samples of a batch are columns: products with few
 outputs, and sums over the outputs, are then several times faster than with rows.
 """
 
-from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -36,7 +35,9 @@ class Networks:
         """On inputs (B, in)."""
         values = [inputs.T.expand(len(self.constant), -1, -1)]
         for weight, bias in self.layers[:-1]:
-            values.append(_tanh(torch.baddbmm(bias, weight.mT, values[-1])))
+            # tanh(z) = 2 sigmoid(2z) − 1, on a CPU twice as fast as torch.tanh and as exact as numbers near one can be
+            hidden = torch.baddbmm(bias, weight.mT, values[-1], beta=2, alpha=2)
+            values.append(hidden.sigmoid_().mul_(2.0).sub_(1.0))
         weight, bias = self.layers[-1]
         outputs = torch.baddbmm(bias, weight.mT, values[-1])
         if self.tail:
@@ -44,9 +45,9 @@ class Networks:
         return Pass(self, values, outputs)
 
 
-def _tanh(x: Tensor) -> Tensor:
-    """On a CPU twice as fast as torch.tanh, from which it differs by no more than numbers near one are apart."""
-    return 2.0 * torch.sigmoid(2.0 * x) - 1.0
+def _times_slope(u: Tensor, tanh: Tensor) -> Tensor:
+    """u (1 − tanh²), in place: what is in the cache already need not be fetched, nor memory be found."""
+    return torch.ops.aten.tanh_backward.grad_input(u, tanh, grad_input=u)
 
 
 class Pass:
@@ -57,10 +58,6 @@ class Pass:
         self.values = values  # x, h_1, … (K, width, B)
         self.outputs = outputs  # (K, out, B)
 
-    @cached_property
-    def slopes(self) -> list[Tensor]:
-        return [1.0 - hidden * hidden for hidden in self.values[1:]]  # of tanh
-
     def among(self, columns: Tensor) -> "Pass":
         """The same at some of the inputs."""
         return Pass(self.networks, [value[:, :, columns] for value in self.values], self.outputs[:, :, columns])
@@ -69,13 +66,12 @@ class Pass:
         """J v (R, out, B) for v (R, P)."""
         rows = len(v)
         changes, tail = self.networks.unpack(v)
-        moved: Tensor | None = None
+        moved = self.values[0]  # the inputs do not move: not read
         for index, ((weight, _), (change, bias)) in enumerate(zip(self.networks.layers, changes, strict=True)):
             total = torch.baddbmm(bias, change.mT, self.values[index].expand(rows, -1, -1))
-            if moved is not None:
-                total.baddbmm_(weight.mT.expand(rows, -1, -1), moved.mul_(self.slopes[index - 1]))
+            if index:
+                total.baddbmm_(weight.mT.expand(rows, -1, -1), _times_slope(moved, self.values[index]))
             moved = total
-        assert moved is not None
         if self.networks.tail:
             moved = torch.cat([moved, tail.unsqueeze(2).expand(-1, -1, moved.shape[2])], dim=1)
         return moved
@@ -89,5 +85,5 @@ class Pass:
             parts += [u.sum(dim=2), torch.bmm(self.values[index].expand(rows, -1, -1), u.mT).flatten(1)]
             if index:
                 weight, _ = self.networks.layers[index]
-                u = torch.bmm(weight.expand(rows, -1, -1), u).mul_(self.slopes[index - 1])
+                u = _times_slope(torch.bmm(weight.expand(rows, -1, -1), u), self.values[index])
         return torch.cat(parts[::-1], dim=1)

@@ -42,17 +42,17 @@ def robust_gae(
     the row before it is done: nothing flows back from there."""
     errors = robust_targets(costs, next_values, terminated, margins, gamma) - values
     decay = gamma * ~(terminated | truncated)  # (T, n)
-    advantages = _accumulated(errors, gae_lambda * decay)
-    return Returns(errors, advantages, _accumulated(errors, critic_lambda * decay) + values)
+    advantages, targets = _accumulated(errors, np.multiply.outer([gae_lambda, critic_lambda], decay))
+    return Returns(errors, advantages, targets + values)
 
 
-def _accumulated(errors: np.ndarray, decay: np.ndarray) -> np.ndarray:
-    """A(t) = δ(t) + decay(t) A(t+1), backwards in time."""
-    sums = np.empty_like(errors)
-    following = np.zeros_like(errors[:, 0])
+def _accumulated(errors: np.ndarray, decays: np.ndarray) -> np.ndarray:
+    """A(t) = δ(t) + decay(t) A(t+1), backwards in time: (L, K, T, n) from δ (K, T, n) and L decays (L, T, n)."""
+    sums = np.empty((len(decays), *errors.shape))
+    following = np.zeros_like(sums[:, :, 0])
     for t in reversed(range(errors.shape[1])):
-        following = errors[:, t] + decay[t] * following
-        sums[:, t] = following
+        following = errors[:, t] + decays[:, None, t] * following
+        sums[:, :, t] = following
     return sums
 
 

@@ -118,6 +118,8 @@ class Rollout:
                     f"{self.name}, step {self.steps}: info[{key!r}] has {rows.shape[1]} costs, "
                     f"{self.constraints} expected, one for each budget"
                 )
+            if len(rows) == len(valid):
+                return rows  # every copy's
             found[present] = rows
             seen |= present
         if not seen[valid].all():

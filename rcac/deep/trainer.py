@@ -26,7 +26,7 @@ from torch import Tensor
 
 from rcac.deep import networks, report, resume
 from rcac.deep.adam import Adam
-from rcac.deep.best import Candidate, best, first_episodes
+from rcac.deep.best import Candidate, best, discounted_values, first_episodes
 from rcac.deep.critics import Critics
 from rcac.deep.episodes import Episodes
 from rcac.deep.forward import Actor, actor_shape, noise, sample
@@ -48,12 +48,19 @@ from rcac.switch import Epigraph
 
 
 class Trainer:
-    """A `Learner`. Budgets (N,) bound the undiscounted costs of an episode of `horizon` steps."""
+    """A `Learner`. Budgets (N,) bound the undiscounted costs of an episode of `horizon` steps; with `share` κ = 1 and
+    settings that do not calibrate, discounted costs."""
 
     unit = "steps"
 
     def __init__(
-        self, envs: VectorEnv, budgets: np.ndarray | list[float], settings: DeepSettings, seed: int, horizon: int
+        self,
+        envs: VectorEnv,
+        budgets: np.ndarray | list[float],
+        settings: DeepSettings,
+        seed: int,
+        horizon: int,
+        share: float | None = None,  # κ, when it is not that of the horizon
     ) -> None:
         self.settings, self.seed, self.horizon = settings, seed, horizon
         self.budgets = _checked_budgets(budgets)
@@ -62,7 +69,7 @@ class Trainer:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.device = _device(settings.device)
-        self.share = discounted_share(settings.gamma, horizon)
+        self.share = discounted_share(settings.gamma, horizon) if share is None else share
         self.encoder = observation_encoder(envs.single_observation_space)
         self.actions = action_codec(envs.single_action_space)
         self.shape = actor_shape(
@@ -234,7 +241,11 @@ class Trainer:
         scale = tensors["observation_mean"], tensors["observation_deviation"]
         trajectory = self._collect(tensors["actor"], *scale, self.horizon)
         plain, length = first_episodes(trajectory, 1.0)
-        sums = self._sums(plain, first_episodes(trajectory, self.settings.gamma)[0])
+        if self.encoder.categories:
+            discounted = discounted_values(trajectory, self.initial, self.settings.gamma)
+        else:
+            discounted = first_episodes(trajectory, self.settings.gamma)[0]
+        sums = self._sums(plain, discounted)
         self.candidates[trial] = Candidate(tensors, sums.tolist(), length, position, tried=True)
         self.position += self.trial_steps
         metrics = report.trial(plain, length)

@@ -81,7 +81,6 @@ def _tabular(config: Config, settings: Any) -> Built:
 
 
 def _deep(config: Config, settings: Any) -> Built:
-    from rcac.deep.returns import discounted_share
     from rcac.deep.trainer import Trainer
 
     single, problem, steps = open_env(config.env)
@@ -94,18 +93,17 @@ def _deep(config: Config, settings: Any) -> Built:
         usual = type(settings)().gamma
         if settings.gamma not in (usual, problem.discount):
             raise InputError(f"algo.gamma: {settings.gamma} given, {problem.discount} expected, the model's discount")
-        # the model's budgets are discounted already: undo what the trainer does to budgets on plain sums
         settings = replace(settings, gamma=problem.discount, calibrate=False)
         config.algo |= {"gamma": settings.gamma, "calibrate": settings.calibrate}
-        budgets = problem.budgets / discounted_share(settings.gamma, steps)
+        budgets, share = problem.budgets, 1.0  # discounted already
     elif config.env.budgets is None:
         raise InputError("env.budgets: not given, a number for each cost expected, like [25]")
     else:
-        budgets = np.array(config.env.budgets)
+        budgets, share = np.array(config.env.budgets), None
     envs = make_envs(config.env, settings.num_envs)
     shut = partial(close, envs)
     try:
-        learner = Trainer(envs, budgets, settings, config.seed, steps)
+        learner = Trainer(envs, budgets, settings, config.seed, steps, share)
     except BaseException:
         shut()
         raise
