@@ -9,7 +9,7 @@ comes with a bound on its error.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -126,27 +126,28 @@ def evaluate_under(problem: RCMDP, policy: np.ndarray, kernels: Worst) -> Evalua
     )
 
 
-def mean_kernels(parts: list[Worst]) -> Worst:
+def mean_kernels(parts: Iterable[Worst], states: int) -> Worst:
     """The mean of several kernels, which lies in a convex set if they do; for sets that do not move all rows alike."""
-    return _Mean(parts[0].value, parts[0].indptr, parts[0].indices, None, parts=parts)
+    count, sums, first = 0, [], None
+    for part in parts:  # one after the other: each may be large
+        first = first or part
+        matrices = [part.matrix(k, states) for k in range(len(part.value))]
+        sums = [total + matrix for total, matrix in zip(sums, matrices, strict=True)] if count else matrices
+        count += 1
+    assert first is not None
+    means = [sp.csr_array(total / count) for total in sums]
+    return _Mean(first.value, means[0].indptr, means[0].indices, None, matrices=means)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Mean(Worst):
-    parts: list[Worst]
-
-    @cached_property
-    def _matrices(self) -> dict[int, sp.csr_array]:
-        return {}
+    matrices: list[sp.csr_array]  # for each k
 
     def matrix(self, k: int, width: int) -> sp.csr_array:
-        if k not in self._matrices:
-            total = sum((part.matrix(k, width) for part in self.parts[1:]), start=self.parts[0].matrix(k, width))
-            self._matrices[k] = sp.csr_array(total / len(self.parts))
-        return self._matrices[k]
+        return self.matrices[k]
 
     def mixed(self, policy: np.ndarray) -> np.ndarray:
-        return np.mean([part.mixed(policy) for part in self.parts], axis=0)
+        return np.stack([self.chain(k, policy).toarray() for k in range(len(self.matrices))])
 
 
 def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:

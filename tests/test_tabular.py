@@ -407,10 +407,11 @@ def test_an_evaluation_under_mean_kernels_is_that_of_their_model(states):
     problem = problems.sparse(states, 3, 3, 0.9)
     rng = np.random.default_rng(0)
     policies = rng.dirichlet(np.ones(3), size=(3, states))
-    kernels = mean_kernels([evaluate(problem, policy, TotalVariation(0.3)).worst for policy in policies])
+    parts = [evaluate(problem, policy, TotalVariation(0.3)).worst for policy in policies]
+    kernels = mean_kernels(parts, states)
     found = evaluate_under(problem, policies[0], kernels)
     for k in range(2):
-        mean = np.mean([part.dense(k, states) for part in kernels.parts], axis=0)
+        mean = np.mean([part.dense(k, states) for part in parts], axis=0)
         model = RCMDP(mean.reshape(states, 3, states), problem.costs, problem.budgets, problem.initial, 0.9)
         expected = evaluate(model, policies[0])
         np.testing.assert_allclose(found.q_values[k], expected.q_values[k], rtol=1e-6)

@@ -13,9 +13,9 @@ and μ maximises the concave dual, one dimension for each constraint. The constr
 kept if it gains a share of what the linear model promised in the merit J_0 + Σ ν_n (J_n − b_n)₊; α grows or shrinks accordingly.
 
 Sets with corners (total variation, finite sets, …) make worst cases with kinks, where the kernel at π_t alone says little about
-the policies around. There, when a step is not kept, the next is computed from π_t with the mean of its worst kernels and
-those of the steps refused, which lies in the set too; and if the refused step would have been kept had the adversaries
-not moved, α stays at first.
+the policies around. There, when a step is not kept, the next is computed from π_t with a mean of kernels, which lies in the set
+too: the worst ones of π_t, those of the steps refused, and those that are worst for values drawn around π_t's, as far off as the
+refused step's were. If the refused step would have been kept had the adversaries not moved, α stays at first.
 Steps tend to end just outside a budget; where that does not mend itself quickly, the aim is moved inside by as much, and back
 after steps that end inside.
 
@@ -23,6 +23,7 @@ Stationarity is a bound on what any policy can gain to first order within the li
 Σ_s [⟨π_t, G⟩_s − min_a G(s,a)] − Σ μ_n g_n with G = ∇J_0 + Σ μ_n ∇J_n; the search stops when it is small.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +32,13 @@ from scipy.optimize import brentq
 
 from rcac.evaluation import Evaluation, evaluate_under, mean_kernels
 from rcac.tabular.steps import SMALLEST, tilt
+from rcac.uncertainty.base import Uncertainty, Worst
 
 SHARE = 0.05  # of the promised decrease that must come true
 GROW, SHRINK = 4.0, 0.25
 SHRINK_AT_KINKS = 0.5
-REFUSED = 3  # steps whose kernels are remembered
+REFUSED = 2  # steps whose kernels are remembered
+DRAWN = 8  # kernels that are worst for values nearby
 INSIDE = 0.01  # of a budget: how far inside it the aim may move
 LARGEST = 1e12  # α, relative to the first
 PATIENCE = 25  # evaluations without progress before the search stops
@@ -49,7 +52,7 @@ class SequentialPolicy:
     budgets: np.ndarray  # (N,)
     stationarity: float
     margin: float
-    smooth: bool = True  # the uncertainty set has no corners
+    uncertainty: Uncertainty
     trust: float = 0.0  # α; 0 before the first step
     first: float = 0.0  # α of the first step
     penalties: np.ndarray = field(default_factory=lambda: np.zeros(0))  # ν (N,)
@@ -58,6 +61,7 @@ class SequentialPolicy:
     idle: int = 0  # evaluations since the last progress
     promised: float = 0.0
     tightened: int = 0
+    draws: int = 0  # times that values were drawn
     inside: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (N,) how far the aim was moved
     outside: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (N,) by how much the last step kept missed
     reason: str | None = None
@@ -76,7 +80,7 @@ class SequentialPolicy:
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         around = evaluation
         if self.refused:
-            kernels = mean_kernels([evaluation.worst, *(trial.worst for trial in self.refused)])
+            kernels = mean_kernels(self._nearby(evaluation), len(policy))
             around = evaluate_under(evaluation.problem, policy, kernels)
         gradients = around.gradients
         slopes = gradients - np.einsum("ksa,sa->ks", gradients, policy)[:, :, None]  # (N+1, S, A), mean zero under π
@@ -107,7 +111,7 @@ class SequentialPolicy:
             self.refused = []
             if gained >= 0.25 * self.promised - noise:
                 self.trust = min(self.trust * GROW, self.first * LARGEST)
-        elif self.smooth:
+        elif self.uncertainty.smooth:
             self.trust *= SHRINK
         else:
             self._refuse(before, after, noise)
@@ -123,6 +127,18 @@ class SequentialPolicy:
             self.inside = np.minimum(moved, np.maximum(INSIDE * np.abs(self.budgets), self.inside))
             self.outside = outside
         return kept
+
+    def _nearby(self, evaluation: Evaluation) -> Iterator[Worst]:
+        """Kernels of the policy, of the steps refused, and of values as far from the policy's as theirs."""
+        yield evaluation.worst
+        for trial in self.refused:
+            yield trial.worst
+        if self.uncertainty.rectangular:
+            rng, values = np.random.default_rng(self.draws), evaluation.values
+            spread = np.std(self.refused[-1].values - values, axis=1, keepdims=True)
+            for _ in range(DRAWN):
+                yield self.uncertainty.sweep(values + spread * rng.normal(size=values.shape), evaluation.problem.rows)
+        self.draws += 1
 
     def _refuse(self, before: Evaluation, after: Evaluation, noise: float) -> None:
         """Remember what the adversaries did, if they moved; shorten the step unless that alone was wrong with it."""
@@ -148,7 +164,7 @@ class SequentialPolicy:
             "multipliers": self.multipliers.tolist(), "residual": self.residual, "idle": self.idle,
             "promised": self.promised, "reason": self.reason,
             "tightened": self.tightened, "inside": self.inside.tolist(),
-            "outside": self.outside.tolist(),
+            "outside": self.outside.tolist(), "draws": self.draws,
         }
 
     def load(self, state: dict[str, Any]) -> None:

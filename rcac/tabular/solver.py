@@ -30,7 +30,7 @@ def first_policy(problem: RCMDP, start: str, seed: int) -> np.ndarray:
 
 def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertainty) -> TabularStep:
     if settings.step == "sqp":
-        return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty.smooth)
+        return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty)
     plain = Natural if settings.step == "natural" else Projected
     return plain(settings.step_size)
 

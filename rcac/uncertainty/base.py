@@ -89,6 +89,7 @@ class Uncertainty(ABC):
     """An (s,a)-rectangular set of kernels around the nominal one."""
 
     tolerance: float = 1e-13  # of `sweep`, relative to the span of the values
+    rectangular: bool = True  # every row has its own worst case
     smooth: bool = False  # the worst kernel is unique and changes continuously with the values (but at a few of them)
     modulus: float = 1.0  # Lipschitz constant of the worst-case expectation in V; 1 for sets of distributions
 
