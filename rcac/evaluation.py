@@ -10,6 +10,7 @@ comes with a bound on its error.
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numba import njit
+from threadpoolctl import ThreadpoolController
 
 from rcac.problem import RCMDP, Rows, check_policy
 from rcac.uncertainty.base import Uncertainty, Worst, assemble
@@ -26,6 +28,7 @@ from rcac.uncertainty.nominal import Nominal
 
 SMALL, MEDIUM = 200, 1500  # states up to which a factorisation is faster than an iteration: always, where rows are long
 MAX_ROUNDS = 200
+_LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
 ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
 
@@ -161,7 +164,8 @@ def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
         chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
     else:
         chain = (policy[:, None] @ problem.kernel)[None, :, 0]
-    return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
+    with _one_thread(problem.num_states):
+        return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
 
 
 @dataclass(frozen=True)
@@ -263,14 +267,21 @@ def _factorised(states: int, entries: int) -> bool:
     return states <= SMALL or (states <= MEDIUM and states * states <= 4 * entries)
 
 
+def _one_thread(states: int) -> AbstractContextManager:
+    """Linear algebra by one thread: for matrices of this size more do not pay, and they spin on while others sweep."""
+    return _LIBRARIES.limit(limits=1, user_api="blas") if states > SMALL else nullcontext()
+
+
 def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, rtol: float) -> np.ndarray:
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
     states, worst = step.policy.shape[0], step.worst
     if _factorised(states, worst.indptr[-1]):
-        if worst.direction is None and worst.entries is not None and not transposed:
-            return _factorise(step.policy, worst.indptr, np.atleast_2d(worst.indices), worst.data, step.discount, right)
-        matrix = _away(worst.mixed(step.policy), step.discount)
-        return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
+        with _one_thread(states):
+            if worst.direction is None and worst.entries is not None and not transposed:
+                indices = np.atleast_2d(worst.indices)
+                return _factorise(step.policy, worst.indptr, indices, worst.data, step.discount, right)
+            matrix = _away(worst.mixed(step.policy), step.discount)
+            return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
     out = np.empty_like(right)
     for k in range(len(right)):
         product = step.operator(k, transposed)
