@@ -31,6 +31,7 @@ MAX_ROUNDS = 200
 _LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
 ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
+ITERATED = 1e-7  # the same, in loops over problems too large to factorise
 
 
 class Warm(NamedTuple):
@@ -66,7 +67,7 @@ class Evaluation:
         """Discounted state occupancy under each cost's worst kernel, (N+1, S): d = (1−γ)(I − γTᵀ)⁻¹ρ."""
         gamma = self.problem.discount
         start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
-        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-12)
+        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
 
     @cached_property
     def gradients(self) -> np.ndarray:
@@ -105,9 +106,11 @@ def evaluate_checked(
     policy: np.ndarray,
     uncertainty: Uncertainty,
     warm: Warm | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,  # what is usual in loops: looser where an iteration has to reach it
 ) -> Evaluation:
     """`evaluate` for loops: the policy and the set are known to fit."""
+    if tolerance is None:
+        tolerance = TOLERANCE if _factorised(problem.num_states, len(problem.rows.data)) else ITERATED
     if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
         return _evaluate_each(problem, policy, uncertainty, tolerance)
     values, memory = warm or Warm(_nominal_values(problem, policy), None)
