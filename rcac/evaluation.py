@@ -134,7 +134,8 @@ def evaluate_under(problem: RCMDP, policy: np.ndarray, kernels: Worst) -> Evalua
 
 def mean_kernels(parts: Iterable[Worst], states: int) -> Worst:
     """The mean of several kernels, which lies in a convex set if they do; for sets that do not move all rows alike."""
-    count, sums, first = 0, [], None
+    sums: list[sp.csr_array] = []
+    first, count = None, 0
     for part in parts:  # one after the other: each may be large
         first = first or part
         matrices = [part.matrix(k, states) for k in range(len(part.value))]
