@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcac.deep.networks import ipm_norms
-from rcac.deep.returns import discounted_budgets, discounted_share, robust_gae, robust_targets
+from rcac.deep.returns import discounted_share, robust_gae, robust_targets
 
 
 def column(*numbers):
@@ -84,7 +84,7 @@ def test_the_margin_raises_a_cost_by_gamma_times_itself():
 def test_budgets_of_a_constant_cost():
     gamma, horizon = 0.9, 7
     assert discounted_share(gamma, horizon) * horizon == pytest.approx(sum(gamma**t for t in range(horizon)))
-    np.testing.assert_allclose(discounted_budgets(np.array([200.0]), 0.99, 500), [200 * (1 - 0.99**500) / 5])
+    np.testing.assert_allclose(200 * discounted_share(0.99, 500), 200 * (1 - 0.99**500) / 5)
 
 
 def test_norms_leave_out_the_last_bias():

@@ -56,11 +56,6 @@ def _accumulated(errors: np.ndarray, decays: np.ndarray) -> np.ndarray:
     return sums
 
 
-def discounted_budgets(budgets: np.ndarray, gamma: float, horizon: int) -> np.ndarray:
-    """Budgets on an episode's undiscounted cost over `horizon` steps, where they meet discounted critics."""
-    return budgets * discounted_share(gamma, horizon)
-
-
 def discounted_share(gamma: float, horizon: int) -> float:
     """(1 − γ^L)/((1 − γ)L): the discounted sum of a constant cost over L steps, per unit of its plain sum."""
     return (1.0 - gamma**horizon) / ((1.0 - gamma) * horizon)
