@@ -17,14 +17,20 @@ from rcac.experiment import style
 from rcac.experiment.config import compose
 from rcac.experiment.reproduction import (
     best_policy,
+    cartpole,
     command,
     deep,
+    equal_return,
+    labels,
+    margins,
     rate,
     report,
     river_swim,
     switch,
     tabular,
     tradeoff,
+    tuning,
+    twins,
     wall_clock,
 )
 from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
@@ -34,7 +40,16 @@ from rcac.tabular.solve import solve
 
 ROOT = Path(__file__).parents[1]
 SMALL_NETWORKS = ["algo.actor_hidden=[8]", "algo.critic_hidden=[8]", "algo.num_envs=8", "algo.rollout_length=128"]
-DEEP = {"seeds": 1, "steps": 1024, "episodes": 2, "noise": [0.0, 0.04], "changes": SMALL_NETWORKS}
+DEEP = {
+    "seeds": 1,
+    "steps": 1024,
+    "episodes": 2,
+    "noise": [0.0, 0.04, 0.1],
+    "tuning_settings": 2,
+    "tuning_seeds": 1,
+    "tuning_steps": 1024,
+    "changes": SMALL_NETWORKS,
+}
 TINY = {
     "step_sizes": {"iterations": 5, "worlds": ["river_swim", "garnet"], "methods": ["rnpg", "epirc_pgs"]},
     "river_swim": {"radii": [1e-2], "iterations": 20, "every": 9},
@@ -52,12 +67,12 @@ TINY = {
     "tradeoff": {
         "algorithms": ["cac", "rcac_sqp"],
         **DEEP,
-        "wind": [0.0, 1.0],
+        "wind": [0.0, 2.0],
         "length": [1.0],
-        "radii": [0.0],
-        "radius_seeds": 1,
-        "tuning_seeds": 1,
-        "tuning_steps": 1024,
+        "twins": ["rcac_sqp"],
+        "radii": [0.0, 1e-3],
+        "slacks": [0.0, 15.0],
+        "sweep_seeds": 1,
     },
 }
 
@@ -132,11 +147,14 @@ def test_every_method_of_a_comparison_gets_as_many_settings():
 
 def test_every_deep_method_is_tuned_over_six_settings():
     for algo in deep.ALGORITHMS:
-        own = deep.grid(algo)
+        own = tuning.spread(algo, 6)
+        assert own == tuning.grid(algo)
         assert len(set(own)) == 6
+        assert tuning.spread(algo, 2) == [own[0], own[-1]]
         for changes in own:
             compose([f"env={tradeoff.ENV}", f"algo={algo}", *changes])  # all keys and values are good ones
-    assert not {*range(deep.FIRST_SEED, deep.FIRST_SEED + 50)} & {*range(deep.TUNING_SEED, deep.TUNING_SEED + 50)}
+    assert {SECTIONS[name].settings["full"]["tuning_settings"] for name in ("cartpole", "tradeoff")} == {6}
+    assert not {*range(deep.FIRST_SEED, deep.FIRST_SEED + 50)} & {*range(tuning.FIRST_SEED, tuning.FIRST_SEED + 50)}
 
 
 @pytest.mark.parametrize(
@@ -144,10 +162,178 @@ def test_every_deep_method_is_tuned_over_six_settings():
     [
         ([(600, 201), (500, 199), (550, 200)], 2),  # the largest return within the budget of 200
         ([(600, 230), (500, 210), (400, 220)], 1),  # none is: the least cost
+        ([(500, 30), (500, 10), (499.96, 9), (499.9, 1)], 2),  # ties, as printed to .1: the lower cost
     ],
 )
 def test_the_best_setting(tried, best):
-    assert deep.best_setting([{"return": value, "cost": cost} for value, cost in tried]) == best
+    assert tuning.best_setting([{"return": value, "cost": cost} for value, cost in tried]) == best
+
+
+# The trade-off study's causes, on made-up results
+
+
+def made_up(seed, scores):
+    """A run whose tests are {(kind, strength): (return, cost)}."""
+    tests = [{"kind": k, "strength": s, "returns": [v], "costs": [c]} for (k, s), (v, c) in scores.items()]
+    return {"seed": seed, "tests": tests}
+
+
+def runs_of(*columns):
+    """A run for each seed from 10 on, of (return, cost) as trained, at δ .1 and under wind of 2 N."""
+    at = [("noise", 0.04), ("noise", 0.1), ("wind", 2.0)]
+    return [made_up(10 + k, dict(zip(at, scores, strict=True))) for k, scores in enumerate(columns)]
+
+
+def test_paired_differences_are_of_the_same_seeds():
+    method = runs_of(*[((600 + k, 100), (700, 150 + k), (650, 190)) for k in range(4)])
+    twin = runs_of(*[((610 + k, 100), (700, 250 + k * k), (650, 190)) for k in range(4)])
+    value, cost = twins.paired(method, twin[::-1], ("noise", 0.04))
+    assert value == pytest.approx((-10, -10, -10))
+    assert cost == pytest.approx((0, 0, 0))
+    _, cost = twins.paired(method, twin[::-1], ("noise", 0.1))
+    assert cost.estimate == pytest.approx(-101)  # −100, −100, −102, −106: the mean of the middle two
+    assert -106 <= cost.low <= cost.high <= -100
+
+
+BREAKS, HOLDS_IT = ((600, 150), (700, 260), (650, 240)), ((600, 150), (650, 190), (640, 180))
+
+
+@pytest.mark.parametrize(
+    ("twin", "expected"),
+    [
+        (BREAKS, HOLDS),  # at both perturbations that CAC breaks
+        (((600, 150), (700, 260), (650, 199)), IN_PART),  # at one of two
+        (((600, 150), (300, 150), (650, 199)), NOT),  # a twin that falls does not break the budget
+        (HOLDS_IT, NOT),
+    ],
+)
+def test_the_norm_gets_credit_only_where_the_twin_breaks_the_budget(twin, expected):
+    methods = {"cac": runs_of(*[BREAKS] * 3), "rcac_sqp": runs_of(*[HOLDS_IT] * 3)}
+    found = twins.claim(methods, {"rcac_sqp": runs_of(*[twin] * 3)})
+    assert found.verdict == expected
+    assert "RCAC-SQP holds it at 2" in found.evidence
+
+
+def test_a_difference_that_is_not_clear_earns_no_credit():
+    """The twin costs 201 in the middle, but is below its method on one seed of four."""
+    methods = {"cac": runs_of(*[BREAKS] * 4), "rcac": runs_of(*[HOLDS_IT] * 4)}
+    unclear = [((600, 150), (650, cost), (640, 180)) for cost in (201, 201, 201, 120)]
+    assert twins.claim(methods, {"rcac": runs_of(*unclear)}).verdict == NOT
+
+
+def test_no_perturbation_to_count_is_no_credit():
+    methods = {"cac": runs_of(HOLDS_IT, HOLDS_IT), "rcac": runs_of(HOLDS_IT, HOLDS_IT)}
+    assert twins.claim(methods, {"rcac": runs_of(BREAKS, BREAKS)}).verdict == NOT
+
+
+def point(value, cost, seeds=3, stands=600):
+    return runs_of(*[((value, 100), (stands, cost), (stands, cost))] * seeds)
+
+
+def swept(radii, slacks):
+    first = [{"scope": "last_layer", "radius": radius, "runs": runs} for radius, runs in radii.items()]
+    return first, [{"slack": slack, "runs": runs} for slack, runs in slacks.items()]
+
+
+SLACKS = {0.0: point(640, 400), 15.0: point(600, 300), 45.0: point(500, 200)}
+
+
+def test_slacks_are_interpolated_at_the_radiuss_return():
+    radii = {0.0: point(640, 400), 1e-4: point(620, 340), 1e-3: point(550, 260), 1e-2: point(499, 10)}
+    found = equal_return.compare(*swept(radii, SLACKS), margins.JUDGED)
+    assert found.left_out == [1e-2]  # no slack returns so little
+    assert [c.slack_cost for c in found.compared] == pytest.approx([350, 250])
+    assert [c.difference.estimate for c in found.compared] == pytest.approx([-10, 10])
+    assert found.mean == pytest.approx((0, 0, 0))
+
+
+def test_what_falls_is_compared_with_nothing():
+    radii = {0.0: point(640, 400), 1e-3: point(620, 5, stands=100)}
+    assert equal_return.compare(*swept(radii, SLACKS), margins.JUDGED).left_out == [1e-3]
+    fallen = {slack: point(550, 5, stands=100) for slack in SLACKS}
+    found = equal_return.compare(*swept({1e-3: point(550, 260)}, fallen), margins.JUDGED)
+    assert found == ([], [1e-3], None)
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ((340, 240), HOLDS),  # both below the slacks' 350 and 250
+        ((380, 240), IN_PART),  # one below, the mean not
+        ((350, 250), NOT),
+    ],
+)
+def test_does_a_radius_protect_better_than_aiming_below_the_budget(costs, expected):
+    radii = {0.0: point(640, 400), 1e-4: point(620, costs[0]), 1e-3: point(550, costs[1])}
+    _, found = margins.claims(*swept(radii, SLACKS))
+    assert found.verdict == expected
+
+
+def test_an_interval_of_radius_against_slack_draws_the_same_seeds_for_both():
+    """Seeds that move radius and slacks alike leave the difference as it is."""
+
+    def moved(value, cost):
+        return runs_of(*[((value, 100), (600, cost + k), (600, cost + k)) for k in (0, 50, 90, 7)])
+
+    found = equal_return.compare(
+        *swept({1e-3: moved(620, 300)}, {0.0: moved(640, 400), 15.0: moved(600, 300)}), margins.JUDGED
+    )
+    assert found.mean == pytest.approx((-50, -50, -50))
+
+
+def test_slack_in_units_of_an_episodes_cost():
+    share = (1 - 0.995**500) / (0.005 * 500)
+    assert margins.aimed_cost(15.0) == pytest.approx(200 - 15 / share)
+    assert margins.aimed_cost(0.0) == 200
+    assert SECTIONS["tradeoff"].settings["full"]["slacks"][0] == 0
+
+
+def test_equal_trainings_are_made_once():
+    settings = SECTIONS["tradeoff"].settings["full"]
+    best = {algo: tuning.grid(algo)[0] for algo in deep.ALGORITHMS}
+    groups = tradeoff._groups(settings, best)
+    seeds = slice(0, settings["sweep_seeds"])
+    zero = groups["twin", "rcac_npg"][seeds]
+    assert zero == groups["slack", 0.0] == groups["radius", "last_layer", 0.0] == groups["radius", "all", 0.0]
+    assert groups["method", "rcac_npg"][seeds] == groups["radius", "last_layer", 1e-3]  # the default
+    jobs = {job for group in groups.values() for job in group}
+    assert len({job.label for job in jobs}) == len(jobs) == 60 + 50 + 35 + 25  # methods, twins, radii, slacks
+    different = {(job.algo, job.changes) for job in jobs}
+    composed = {str(compose([f"env={tradeoff.ENV}", f"algo={algo}", *changes]).algo) for algo, changes in different}
+    assert len(composed) == len(different)
+
+
+def test_a_repeated_job_is_one_piece(tmp_path):
+    class Counting(Once):
+        def many(self, pieces):
+            self.names = list(pieces)
+            return self.names
+
+    once = Counting(tmp_path)
+    first, second = deep.Job("cartpole", "cac", 10), deep.Job("cartpole", "cac", 11)
+    assert deep.studies([first, second, first], [], {}, once) == [first.label, second.label, first.label]
+    assert once.names == [first.label, second.label]
+
+
+def test_names_of_points_do_not_cover_each_other():
+    shown = style.figure(6.2, 3.0)
+    axes = shown.subplots()
+    places = [(0, 0), (0.01, 0.01), (0.02, 0), (1, 1), (1, 1.01)]
+    axes.plot(*zip(*places, strict=True))
+    labels.label(axes, [labels.Name("0.0001", x, y, "black") for x, y in places])
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == len(places)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+@pytest.mark.parametrize("module", [cartpole, tradeoff])
+def test_the_report_states_the_rules(module, results):
+    text = module.SECTION.tables(results[module.SECTION.name])
+    assert module.RULES in text
+    assert tuning.RULE in text
+    for algo, tuned in results[module.SECTION.name]["tuned"].items():
+        assert len(tuned["tried"]) == 2
+        assert f"| {style.look(algo).name} | **{tuning.told_setting(tuned['best'])}** |" in text
 
 
 def test_printed_numbers_against_the_program():
@@ -178,7 +364,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     found = {name: section.compute(TINY[name], Once(folder)) for name, section in SECTIONS.items()}
     for name in ("cartpole", "tradeoff"):  # a second seed without a second training
-        for runs in found[name]["methods"].values():
+        for runs in [*found[name]["methods"].values(), *found[name].get("twins", {}).values()]:
             runs.append({**runs[0], "seed": 11, "seconds": 2 * runs[0]["seconds"]})
     return found
 
