@@ -189,7 +189,8 @@ SECTION = Section(
     "cartpole",
     "Noisy CartPole",
     "Noise on the observation, uniform in [0, δ], δ .04 in training and test. The cost of an episode is the sum of |x| over "
-    "at most 500 steps, the budget 200. Policies act as trained, drawing their actions. Seconds are of training, one thread.",
+    "at most 500 steps, the budget 200. Every method is tuned alike first. Policies act as trained, drawing their "
+    "actions. Seconds are of training, one thread.",
     "deep",
     {
         "quick": {

@@ -43,11 +43,9 @@ def label(axes: Axes, names: Sequence[Name]) -> None:
         )
         text.set(color=name.colour, path_effects=[style.HALO], zorder=7)
         box = text.get_window_extent().padded(0.5 * point)
-        found = []
-        for offset in PLACES:
-            away = (
-                np.multiply(offset, (1 + box.width / box.height / 6, 1)) * point
-            )  # further to the sides of long words
+        found, wider = [], 1 + box.width / box.height / 6  # long words go further to the sides
+        for right, up in PLACES:
+            away = np.array([right * wider, up]) * point
             moved = box.translated(*away)
             covered = sum(moved.overlaps(other) for other in taken) + (not _within(moved, inside))
             crossed = np.all((traces >= moved.min) & (traces <= moved.max), axis=1).sum()

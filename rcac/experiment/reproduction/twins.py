@@ -51,7 +51,7 @@ def tables(methods: Mapping[str, Runs], twins: Mapping[str, Runs]) -> str:
     count = len(next(iter(twins.values())))
     return "\n\n".join(
         [
-            f"With the IPM norm and without it: every robust method beside its twin, radius 0 and all else equal, the "
+            "With the IPM norm and without it: every robust method beside its twin, radius 0 and all else equal, the "
             f"settings included that the method was tuned to with the norm; {count} seeds each. Return and cost as trained "
             "and wherever a twin breaks the budget.",
             markdown(["method", "norm", *map(words, shown)], sides, left=2),
@@ -105,8 +105,9 @@ def claim(methods: Mapping[str, Runs], twins: Mapping[str, Runs]) -> Claim:
         )
     counted, credited = (sum(len(row[k]) for row in tally.values()) for k in (0, 2))
     told_counts = "; ".join(
-        f"{style.look(algo).name} holds it at {len(held)}, its twin breaks it at {len(twin)} of these, {len(clear)} of them "
-        "by a difference whose interval is below 0" + (f" ({', '.join(map(words, clear))})" if clear else "")
+        f"{style.look(algo).name} holds it at {len(held)}, its twin breaks it at {len(twin)} of these"
+        + (f", by a difference whose interval is below 0 at {len(clear)}" if twin else "")
+        + (f" ({', '.join(map(words, clear))})" if clear else "")
         for algo, (held, twin, clear) in tally.items()
     )
     return Claim(
