@@ -267,3 +267,23 @@ def test_help_on_what_there_is_not():
 
 def test_one_list_of_groups():
     assert module.GROUPS == ("env", "algo", "uncertainty")
+
+
+def test_an_environment_has_its_own_defaults_for_deep_methods():
+    own = registry.rows("env")["river_swim"]["deep"]
+    assert own
+    plain = compose(["env=cartpole", "algo=rcac_npg"]).algo
+    chosen = compose(["env=river_swim", "algo=rcac_npg"]).algo
+    assert {key: chosen[key] for key in chosen if chosen[key] != plain[key]} == own
+    assert "deep" not in vars(compose(["env=river_swim", "algo=rsqp"]).env)
+    for key, value in own.items():
+        assert f"  algo.{key}={value}" in usage.train(["env=river_swim"])
+
+
+def test_methods_and_users_go_before_an_environments_defaults():
+    assert compose(["env=river_swim", "algo=cac"]).algo["radius"] == 0.0  # what makes it CAC
+    assert compose(["env=river_swim", "algo=rcac_npg", "algo.lam=7"]).algo["lam"] == 7.0
+    saved = compose(["env=river_swim", "algo=rcac_npg", "algo.lam=7"]).plain()
+    assert compose([], saved).algo["lam"] == 7.0
+    with pytest.raises(InputError, match=r"env\.deep\.lam: no such key, did you mean algo\.lam"):
+        compose(["env=river_swim", "env.deep.lam=7"])

@@ -3,12 +3,10 @@
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rcac import nominal_optimum
 from rcac.experiment import cli
-from rcac.experiment.statistics import interquartile_mean
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -40,18 +38,14 @@ def test_noisy_cartpole_is_balanced_within_its_budget(algo, seed, tmp_path):
     assert found["cost"] <= 200
 
 
-def test_river_swim_from_samples_comes_within_five_percent_of_the_model_based_optimum(tmp_path):
-    """The interquartile mean of four seeds; each of them within the budget."""
+@pytest.mark.parametrize("seed", [40, 41, 42, 43, 44])  # not among those that the settings were chosen on
+def test_river_swim_from_samples_comes_within_five_percent_of_the_model_based_optimum(seed, tmp_path):
     import gymnasium as gym
 
-    values = []
-    for seed in (20, 21, 22, 23):
-        own = tmp_path / str(seed)
-        folder = trained(own, "env=river_swim", "algo=rcac_npg", "algo.radius=0", "algo.lam=500", f"seed={seed}")
-        call(cli.evaluate, f"run={folder}", "episodes=10", "uncertainty=nominal")
-        found = {row["term"]: float(row["nominal"]) for row in rows(folder)}
-        assert found["cost"] <= 42
-        values.append(found["return"])
+    folder = trained(tmp_path, "env=river_swim", "algo=rcac_npg", f"seed={seed}")
+    call(cli.evaluate, f"run={folder}", "episodes=10", "uncertainty=nominal")
+    found = {row["term"]: float(row["nominal"]) for row in rows(folder)}
     optimum = -nominal_optimum(gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp).value
-    assert interquartile_mean(np.array(values)) >= 0.95 * optimum
-
+    print(f"seed {seed}: {found['return']:.2f} of {optimum:.2f} at cost {found['cost']:.2f}")
+    assert found["cost"] <= 42
+    assert found["return"] >= 0.95 * optimum

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rcac.deep.forward import Actor, ActorShape, mode, noise, sample
+from rcac.deep.forward import Actor, ActorShape, mode, noise, sample, softmax
 from rcac.deep.spaces import actions_from_card, encoder_from_card, normalize
 from rcac.errors import InputError
 from rcac.learner import State
@@ -34,11 +34,17 @@ class Policy:
 
     def batch(self, observations: np.ndarray) -> np.ndarray:
         """Actions (B, …) as the environment takes them, for raw observations (B, …)."""
-        rows = normalize(self.encoder(np.asarray(observations)), self.mean, self.deviation)
-        outputs = self.actor.outputs(rows)
+        outputs = self._outputs(observations)
         if self.deterministic:
             return self.actions.raw(mode(self.shape, outputs))
-        return self.actions.raw(sample(self.shape, outputs, noise(self.shape, self.rng, (len(rows),))))
+        return self.actions.raw(sample(self.shape, outputs, noise(self.shape, self.rng, (len(outputs),))))
+
+    def probabilities(self, observations: np.ndarray) -> np.ndarray:
+        """(B, A) of discrete actions, for raw observations (B, …)."""
+        return softmax(self._outputs(observations))
+
+    def _outputs(self, observations: np.ndarray) -> np.ndarray:
+        return self.actor.outputs(normalize(self.encoder(np.asarray(observations)), self.mean, self.deviation))
 
     def __call__(self, observation: np.ndarray | int) -> np.ndarray | int:
         action = self.batch(np.asarray(observation)[None])[0]

@@ -7,7 +7,8 @@ a trial of fresh episodes. Both are ranked by the switch's merit of
     J_n = κC_n + γρ‖w_n‖ (1 − γ^l)/(1 − γ)           C measured episode sums, l their mean length; κ: see the trainer
 
 the measured sums in discounted units, plus what the worst case of the critics' IPM set adds over such an episode. The
-norms are the present ones for all that are compared: critics that know little yet have small ones.
+norms are the present ones for all that are compared: critics that know little yet have small ones. Where states and actions
+can be counted (`tally`), no trial is needed: candidates are compared by what all transitions of the run say of them.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,30 +45,6 @@ def best(
         return not candidate.tried, merit(worst_returns(candidate, margins, share, gamma)), -candidate.position
 
     return min((candidate for candidate in candidates if candidate is not None), key=rank, default=None)
-
-
-def discounted_values(trajectory: Trajectory, initial: np.ndarray, gamma: float) -> np.ndarray:
-    """J (K,) of a policy that acted alone among states seen as one-hot rows, from the initial ones (k, d).
-
-    Every transition counts, not only what the discount leaves of the first ones of an episode: with the visits' own mean
-    costs and frequencies, V(s) = ĉ(s) + γ Σ P̂(s'|s) V(s'), a step that terminates leading nowhere (least-squares
-    temporal differences with one-hot features). States that were never seen are worth the mean of the others.
-    """
-    valid, count = trajectory.valid, trajectory.observations.shape[2]
-    here = trajectory.observations[:-1].argmax(axis=2)
-    there = trajectory.observations[1:].argmax(axis=2)
-    if len(trajectory.final):
-        there[tuple(trajectory.final_at.T)] = trajectory.final.argmax(axis=1)
-    here, there, goes_on = here[valid], there[valid], ~trajectory.terminated[valid]
-    visits = np.bincount(here, minlength=count)
-    seen = visits > 0
-    matrix = np.diag(np.where(seen, visits, 1).astype(float))
-    np.add.at(matrix, (here, there), -gamma * goes_on)
-    matrix[~seen] = np.where(seen, -1.0 / max(seen.sum(), 1), 0.0)
-    matrix[~seen, ~seen] = 1.0
-    costs = np.stack([np.bincount(here, weights=c[valid], minlength=count) for c in trajectory.costs], axis=1)
-    values = np.linalg.solve(matrix, costs)  # (d, K)
-    return values[initial.argmax(axis=1)].mean(axis=0)
 
 
 def first_episodes(trajectory: Trajectory, gamma: float) -> tuple[np.ndarray, float]:

@@ -106,6 +106,12 @@ def sample(shape: ActorShape, outputs: np.ndarray, randomness: np.ndarray) -> np
     return passed.sum(axis=1, dtype=np.int64)
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities (B, A), float64."""
+    grown = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
 def mode(shape: ActorShape, outputs: np.ndarray) -> np.ndarray:
     """The likeliest actions (B,) int64 or (B, D) float32."""
     return outputs[:, : shape.actions] if shape.kind == "gaussian" else np.argmax(outputs, axis=1)

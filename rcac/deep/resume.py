@@ -32,6 +32,8 @@ def save(trainer: "Trainer") -> State:
     for name, moments in (("moments", trainer.moments), ("cost_moments", trainer.cost_moments)):
         tensors |= {f"{name}.mean": moments.mean.copy(), f"{name}.variance": moments.variance.copy()}
     tensors |= {f"episodes.{key}": array for key, array in trainer.episodes.tensors().items()}
+    if trainer.tally:
+        tensors |= {f"tally.{key}": array for key, array in trainer.tally.tensors().items()}
     for k, candidate in enumerate(trainer.candidates):
         if candidate is not None:
             tensors |= {f"candidate{k}.{key}": array.copy() for key, array in candidate.tensors.items()}
@@ -70,6 +72,8 @@ def restore(trainer: "Trainer", state: State) -> None:
         moments.mean, moments.variance = np.array(tensors[f"{name}.mean"]), np.array(tensors[f"{name}.variance"])
         moments.count = int(data[name])
     trainer.episodes.load(_under(tensors, "episodes"))
+    if trainer.tally:
+        trainer.tally.load(_under(tensors, "tally"))
     for k, facts in enumerate(data["candidates"]):
         parts = _under(tensors, f"candidate{k}")
         trainer.candidates[k] = None if facts is None else Candidate(tensors=parts, **facts)

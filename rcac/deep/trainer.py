@@ -16,7 +16,7 @@ the measured cost, plus what the robust critics expect beyond it, within the bud
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,10 @@ from torch import Tensor
 
 from rcac.deep import networks, report, resume
 from rcac.deep.adam import Adam
-from rcac.deep.best import Candidate, best, discounted_values, first_episodes
+from rcac.deep.best import Candidate, best, first_episodes
 from rcac.deep.critics import Critics
 from rcac.deep.episodes import Episodes
-from rcac.deep.forward import Actor, actor_shape, noise, sample
+from rcac.deep.forward import Actor, actor_shape, noise, sample, softmax
 from rcac.deep.gradient import gradient_step
 from rcac.deep.level import Switching
 from rcac.deep.natural import natural_step
@@ -41,6 +41,7 @@ from rcac.deep.seeds import ACTIONS, MINIBATCHES, NETWORKS, environment_seed, st
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Moments, action_codec, normalize, observation_encoder
 from rcac.deep.sqp import sqp_step
+from rcac.deep.tally import Tally
 from rcac.deep.update import Batch, Taken, Task
 from rcac.errors import InputError
 from rcac.learner import State, Step
@@ -89,15 +90,18 @@ class Trainer:
         self.rollout = Rollout(envs, self.encoder, self.actions, count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self.initial  # (k, d) observations of the last rollout
+        self.tally: Tally | None = None  # where everything can be counted, and budgets bound what is counted
+        if self.encoder.categories and self.actions.kind == "categorical" and not settings.calibrate:
+            self.tally = Tally(self.encoder.size, self.actions.count, count)
         self.switching = Switching(settings)
         self.skipped = 0
         self.position = 0
         self.batch_steps, self.trial_steps = settings.rollout_length * envs.num_envs, horizon * envs.num_envs
-        self.trials = min(settings.trials, settings.total_steps // (5 * self.trial_steps))
+        self.trials = 0 if self.tally else min(settings.trials, settings.total_steps // (5 * self.trial_steps))
         learning = settings.total_steps - self.trials * self.trial_steps
         self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
         self.total = self.learning + self.trials * self.trial_steps
-        self.candidates: list[Candidate | None] = [None] * max(1, self.trials)  # the best of each part of the run
+        self.candidates: list[Candidate | None] = [None] * max(1, settings.trials if self.tally else self.trials)  # the best of each part of the run
 
     @property
     def finished(self) -> bool:
@@ -120,7 +124,7 @@ class Trainer:
         margins = settings.radius * norms
         values = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)  # V(s_0) (K,)
         estimates = self._calibrated(values) if settings.calibrate else values  # J (K,)
-        if finished and self.episodes.full:
+        if self.tally or (finished and self.episodes.full):
             self._offer(self._policy_tensors(mean, deviation))
         batch, directions = self._batch(trajectory, margins, mean, deviation)
         budgets = self.budgets * self.share
@@ -169,7 +173,10 @@ class Trainer:
             outputs = actor.outputs(normalize(observations, mean, deviation))
             return sample(self.shape, outputs, randomness[t])
 
-        return self.rollout.collect(act, length)
+        trajectory = self.rollout.collect(act, length)
+        if self.tally:
+            self.tally.add(trajectory)
+        return trajectory
 
     def _follow_cost_scale(self, trajectory: Trajectory) -> None:
         self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
@@ -220,12 +227,21 @@ class Trainer:
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
         margins = self.settings.radius * self.critics.norms(self.settings.scope)
         ranking, budgets = self.switching.ranking(), self.share * self.budgets
+        if self.tally:  # by all that is known now
+            candidates = [c and replace(c, measured=self._counted(self.tally, c.tensors)) for c in candidates]
         return best(candidates, lambda j: ranking.merit(j, budgets), margins, self.share, self.settings.gamma)
+
+    def _counted(self, tally: Tally, tensors: dict[str, np.ndarray]) -> list[float]:
+        states = np.eye(self.encoder.size, dtype=np.float32)
+        seen = normalize(states, tensors["observation_mean"], tensors["observation_deviation"])
+        policy = softmax(Actor(self.shape, tensors["actor"]).outputs(seen))
+        return (tally.returns(policy, self.initial.argmax(axis=1), self.settings.gamma) / self.share).tolist()
 
     def _offer(self, tensors: dict[str, np.ndarray]) -> None:
         """The policy that just acted, by the window's episodes."""
-        sums = self._sums(self.episodes.mean(), self.episodes.mean_discounted())
-        candidate = Candidate(tensors, sums.tolist(), self.episodes.mean_length(), self.position)
+        sums = self._measured(np.zeros(len(self.budgets) + 1))
+        length = self.episodes.mean_length() if self.episodes.count else self.horizon
+        candidate = Candidate(tensors, sums.tolist(), length, self.position)
         part = self.position * len(self.candidates) // self.learning
         self.candidates[part] = self._best([candidate, self.candidates[part]])
 
@@ -241,11 +257,7 @@ class Trainer:
         scale = tensors["observation_mean"], tensors["observation_deviation"]
         trajectory = self._collect(tensors["actor"], *scale, self.horizon)
         plain, length = first_episodes(trajectory, 1.0)
-        if self.encoder.categories:
-            discounted = discounted_values(trajectory, self.initial, self.settings.gamma)
-        else:
-            discounted = first_episodes(trajectory, self.settings.gamma)[0]
-        sums = self._sums(plain, discounted)
+        sums = self._sums(plain, first_episodes(trajectory, self.settings.gamma)[0])
         self.candidates[trial] = Candidate(tensors, sums.tolist(), length, position, tried=True)
         self.position += self.trial_steps
         metrics = report.trial(plain, length)

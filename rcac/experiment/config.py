@@ -81,9 +81,10 @@ def _choices(given: dict[str, Any], saved: dict[str, Any]) -> Choices:
 def _composed(choices: Choices) -> DictConfig:
     """Hydra's composition of the groups chosen, typed."""
     env, algo, uncertainty = choices
-    row = registry.algorithm_row(algo)
+    row, about = registry.algorithm_row(algo), dict(registry.rows("env")[env])
+    usual = about.pop("deep", {})  # an environment's own defaults of deep methods, which a method's row goes before
     nodes = {
-        "env": _filled(Env, registry.rows("env")[env]),
+        "env": _filled(Env, about),
         "algo": OmegaConf.structured(schema.algo_schema(row, algo)),
     }
     if uncertainty:
@@ -95,7 +96,7 @@ def _composed(choices: Choices) -> DictConfig:
         store.store(group=group, name=getattr(choices, group), node=node)
     with initialize(version_base="1.3", config_path=None):
         config = hydra_compose("rcac_train", overrides=[f"{group}={getattr(choices, group)}" for group in nodes])
-    for key, value in row.items():
+    for key, value in {**(usual if row.get("family") == "deep" else {}), **row}.items():
         assign(config, f"algo.{key}", value)
     return config
 

@@ -113,7 +113,6 @@ def _tabular(state: State) -> Actor:
 
 def _deep(state: State) -> Actor:
     from rcac.deep.act import Policy as Network
-    from rcac.deep.spaces import normalize
 
     likeliest, drawn = Network(state, deterministic=True), Network(state, deterministic=False)
 
@@ -123,13 +122,7 @@ def _deep(state: State) -> Actor:
         drawn.rng = rng
         return drawn.batch(observations)
 
-    def probabilities(observations: np.ndarray) -> np.ndarray:
-        rows = normalize(likeliest.encoder(observations), likeliest.mean, likeliest.deviation)
-        logits = likeliest.actor.outputs(rows).astype(np.float64)
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
-
-    return Actor(choose, probabilities if likeliest.actions.kind == "categorical" else None)
+    return Actor(choose, likeliest.probabilities if likeliest.actions.kind == "categorical" else None)
 
 
 ACTORS: dict[str, Callable[[State], Actor]] = {"tabular": _tabular, "deep": _deep}

@@ -127,7 +127,8 @@ def _algo(name: str) -> dict[str, str]:
 
 def _env(name: str) -> dict[str, str]:
     registry.choose("env", name, registry.rows("env"))
-    own = {f"env.{key}": about for key, about in _comments(f"env/{name}").items()}
+    # An environment's own defaults of deep methods are shown under the keys that change them.
+    own = {f"env.{key}".replace("env.deep.", "algo."): about for key, about in _comments(f"env/{name}").items()}
     there = {key.split("=")[0] for key in own}
     comments = _dataclass_comments(schema.Env)
     rest = {f"env.{key}": about for key, about in comments.items() if f"env.{key}" not in there and key != "kwargs"}
