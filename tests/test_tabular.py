@@ -355,6 +355,13 @@ def test_bad_options_are_refused(options, message, rng):
 # Kinks
 
 
+def test_rsqp_is_within_a_kinked_budget_early():
+    """Steps of a linear model alone end outside again and again."""
+    found = solve(kinked(), "rsqp", TotalVariation(0.1), iterations=15)
+    assert found.feasible
+    assert found.returns[0] < 5.6
+
+
 def kinked(states: int = 150) -> RCMDP:
     """Total variation moves mass from anywhere to the one worst state: a kink wherever two states are the worst."""
     large = problems.sparse(states, 10, 10, 0.95)
@@ -363,7 +370,7 @@ def kinked(states: int = 150) -> RCMDP:
 
 def test_rsqp_gets_past_kinks(monkeypatch):
     """One adversary for J_0 + μJ_1 makes a robust MDP, whose best policies for many μ the constrained optimum must beat;
-    a search that only knows the worst kernel at the present policy stops before it does."""
+    a search that only knows the worst kernel at the present policy ends with a worse one."""
     problem, uncertainty, best = kinked(), TotalVariation(0.1), np.inf
     for mu in np.linspace(0.5, 3, 26):
         both = RCMDP(problem.kernel, (problem.costs[0] + mu * problem.costs[1])[None], [], problem.initial, 0.95)
@@ -374,7 +381,7 @@ def test_rsqp_gets_past_kinks(monkeypatch):
     assert found.feasible
     assert found.returns[0] < 0.95 * best
     monkeypatch.setattr(TotalVariation, "smooth", True)
-    assert solve(problem, "rsqp", uncertainty, iterations=40).returns[0] > best
+    assert solve(problem, "rsqp", uncertainty, iterations=40).returns[0] > found.returns[0] + 0.01
 
 
 def test_interrupted_at_a_kink_or_not_the_policies_are_the_same():
