@@ -287,3 +287,14 @@ def test_methods_and_users_go_before_an_environments_defaults():
     assert compose([], saved).algo["lam"] == 7.0
     with pytest.raises(InputError, match=r"env\.deep\.lam: no such key, did you mean algo\.lam"):
         compose(["env=river_swim", "env.deep.lam=7"])
+
+
+def test_nothing_of_one_configuration_is_left_in_the_next(monkeypatch):
+    before = compose(["env=cartpole", "algo=rcac_npg"])
+    compose(["env=cartpole", "algo=rcac_npg", "algo.lam=7", "env.kwargs.wind=3", "env.budgets=[1]"])
+    assert compose(["env=cartpole", "algo=rcac_npg"]) == before
+    monkeypatch.setattr(registry._algos, "_registered", {})
+    for lam in (3.0, 4.0):  # what is registered under a name may change
+        registry._algos._registered.clear()
+        registry.register_algo("mine")(lambda lam=lam: {"family": "deep", "lam": lam})
+        assert compose(["env=cartpole", "algo=mine"]).algo["lam"] == lam
