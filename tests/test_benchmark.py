@@ -53,6 +53,7 @@ def test_scale_on_small_sizes():
     assert len(solved) == 2 * 2 * 2 * 2  # methods, kinds, sets, sizes
     assert sum(np.isfinite(row.value) for row in solved) >= 8  # whoever is best has solved it
     assert all(np.isfinite(row.value) for row in rows if row not in solved)
+    assert all("above the optimum" in row.note for row in solved if np.isfinite(row.value))
     assert sum("growth of evaluation" in row.name for row in rows) == 4
 
 

@@ -7,7 +7,8 @@ import pytest
 from conftest import every_set, random_policy, random_problem
 
 from rcac import RCMDP, InputError, evaluate, nominal_optimum, robust_value_iteration
-from rcac.uncertainty import FiniteKernels, KLBall, TotalVariation
+from rcac.tabular.bounds import bounds, one_adversary
+from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, LinearIPM, Nominal, TotalVariation
 
 NAMES = ["nominal", "kl_ball", "kl_penalty", "tv", "tv_support", "chi_square", "wasserstein"]
 
@@ -86,3 +87,64 @@ def test_a_larger_set_has_a_larger_bound(rng):
     problem = random_problem(rng)
     values = [robust_value_iteration(problem, 0, TotalVariation(r)).value for r in (0, 0.05, 0.2, 1.0)]
     assert values == sorted(values)
+
+
+# One adversary for all costs
+
+
+def constrained(problem, uncertainty, share):
+    """With a budget between the least cost (0) and that of the best policy without it (1)."""
+    least = robust_value_iteration(problem, 1, uncertainty).value
+    free = evaluate(problem, robust_value_iteration(problem, 0, uncertainty).policy, uncertainty).returns[1]
+    budget = least + share * (free - least)
+    return RCMDP(problem.kernel, problem.costs, [budget], problem.initial, problem.discount)
+
+
+@pytest.mark.parametrize("uncertainty", [KLBall(0.05), TotalVariation(0.1), KLPenalty(2.0), KLPenalty(0.2)])
+def test_one_adversary_never_exceeds_brute_force(uncertainty, rng):
+    grid, tighter = np.linspace(0, 1, 25), 0
+    for _ in range(10):
+        problem = constrained(random_problem(rng, 2, 2), uncertainty, 0.4)
+        best = np.inf
+        for x, y in itertools.product(grid, grid):
+            returns = evaluate(problem, np.array([[x, 1 - x], [y, 1 - y]]), uncertainty).returns
+            best = min(best, returns[0] if returns[1] <= problem.budgets[0] else np.inf)
+        found, alone = one_adversary(problem, uncertainty), robust_value_iteration(problem, 0, uncertainty).value
+        assert found <= best + 1e-9
+        assert found >= alone - 1e-7  # μ = 0
+        tighter += found > alone + 0.01
+    assert tighter >= 3
+
+
+def test_one_adversary_is_the_linear_program_at_radius_zero(rng):
+    for _ in range(30):
+        problem = constrained(random_problem(rng, 8, 4), Nominal(), rng.uniform(0.1, 0.9))
+        assert one_adversary(problem, Nominal()) == pytest.approx(nominal_optimum(problem).value, abs=1e-6)
+
+
+def test_one_adversary_is_at_least_the_linear_program_in_a_set_that_contains_the_model(rng):
+    for uncertainty in (KLBall(0.02), TotalVariation(0.05)):
+        for _ in range(10):
+            problem = constrained(random_problem(rng, 8, 4), uncertainty, 0.3)
+            found = bounds(problem, uncertainty)
+            assert found.together >= max(found.nominal, found.objective) - 1e-5
+            assert found.best == max(found.objective, found.nominal, found.together)
+            assert found.shown(np.array([-1.0, 1.0]))["one_adversary"] == -found.together
+
+
+def test_one_adversary_of_several_constraints_bounds_the_linear_program(rng):
+    for _ in range(10):
+        problem = random_problem(rng, 6, 3, constraints=2)
+        reached = evaluate(problem, random_policy(rng, problem)).returns[1:]
+        problem = RCMDP(problem.kernel, problem.costs, reached + 0.05, problem.initial, problem.discount)
+        found = one_adversary(problem, Nominal())
+        assert robust_value_iteration(problem).value - 1e-7 <= found <= nominal_optimum(problem).value + 1e-7
+
+
+def test_one_adversary_is_silent_where_it_is_not_proven(rng):
+    problem = random_problem(rng)
+    features = np.column_stack([np.ones(5), np.linspace(-1, 1, 5)])
+    for uncertainty in (KLPenalty(2.0, value="linear"), FiniteKernels([problem.kernel], rectangular=False)):
+        assert one_adversary(problem, uncertainty) is None
+    assert one_adversary(problem, LinearIPM(0.2, features)) is None
+    assert one_adversary(random_problem(rng, constraints=0), KLBall(0.1)) is None

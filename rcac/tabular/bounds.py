@@ -5,6 +5,11 @@ robust value iteration   min over π of J_k(π) for one cost alone:  V(s) = min_
 nominal linear program   occupancies x(s,a) ≥ 0 of the nominal model:  min ⟨x, c_0⟩  s.t.  ⟨x, c_n⟩ ≤ (1−γ) b_n  and
                          Σ_a x(s',a) − γ Σ_{s,a} P(s'|s,a) x(s,a) = (1−γ) ρ(s').  A lower bound when the set contains
                          the nominal model, and the exact optimum at radius 0.
+one adversary for all    the worst case is convex in the cost, so that for weights μ ≥ 0, with m = 1 + Σ μ_n, a policy within
+                         its budgets has  J_0 ≥ m · min over π of J[(c_0 + Σ μ_n c_n)/m] − Σ μ_n b_n,  by robust value
+                         iteration at any size. (Dividing by m is for sets with a price, where one adversary that
+                         serves m costs pays m times; a plain set does not mind.) At radius 0 the best μ gives the
+                         linear program's value.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +19,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from rcac.errors import Infeasible, InputError
-from rcac.evaluation import MAX_ROUNDS, ROUNDING, newton
+from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
 from rcac.uncertainty.finite import FiniteKernels
@@ -41,9 +46,15 @@ def robust_value_iteration(
         raise InputError(f"index: {index} given, 0 to {problem.num_constraints} expected")
     if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
         raise InputError("uncertainty: whole kernels are not rectangular, and value iteration needs a rectangular set")
+    return _minimise(problem, problem.costs[index], uncertainty, np.zeros(problem.num_states), tolerance)
+
+
+def _minimise(
+    problem: RCMDP, cost: np.ndarray, uncertainty: Uncertainty, start: np.ndarray, tolerance: float = 1e-10
+) -> Alone:
+    """Robust policy iteration on a cost (S, A), from values (S,)."""
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
-    cost, every = problem.costs[index], np.arange(states)
-    values, memory, choice = np.zeros((1, states)), None, None
+    every, values, memory, choice = np.arange(states), start[None], None, None
     for rounds in range(MAX_ROUNDS):
         worst = uncertainty.sweep(values, problem.rows, memory)
         memory = worst.memory
@@ -120,16 +131,17 @@ class Bounds(NamedTuple):
     objective: float  # J_0 alone in the worst case: at least this
     constraints: np.ndarray  # (N,) each J_n alone: at least this
     nominal: float | None  # optimum of the nominal model; None if not computed, or if the set does not contain the model
+    together: float | None = None  # one adversary for all costs: J_0 is at least this; None where it is not proven
 
     @property
     def best(self) -> float:
-        """The larger, so tighter, bound on J_0."""
-        return max(self.objective, -np.inf if self.nominal is None else self.nominal)
+        """The largest, so tightest, bound on J_0."""
+        return max(bound for bound in (self.objective, self.nominal, self.together) if bound is not None)
 
     def shown(self, signs: np.ndarray) -> dict[str, Any]:
         """In a person's signs."""
-        nominal = None if self.nominal is None else float(signs[0] * self.nominal)
-        return {"objective_alone": float(signs[0] * self.objective), "nominal_optimum": nominal,
+        nominal, together = (None if b is None else float(signs[0] * b) for b in (self.nominal, self.together))
+        return {"objective_alone": float(signs[0] * self.objective), "nominal_optimum": nominal, "one_adversary": together,
                 "constraints_alone": (signs[1:] * self.constraints).tolist()}
 
 
@@ -150,7 +162,55 @@ def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:
         if not optimum.feasible:
             raise Infeasible("no policy meets all budgets together, not even in the nominal model (its linear program is infeasible)")
         nominal = optimum.value
-    return Bounds(alone[0], np.array(alone[1:]), nominal)
+    return Bounds(alone[0], np.array(alone[1:]), nominal, one_adversary(problem, uncertainty))
+
+
+ITERATIONS = 12  # value iterations that the search for μ may take
+CLOSE = 1e-7  # relative: what is left to gain when it stops
+
+
+class _Tangent(NamedTuple):
+    """The bound as a function of μ, to first order."""
+
+    mu: np.ndarray  # (N,)
+    value: float
+    slopes: np.ndarray  # (N,) J_n of the minimising policy under the one adversary, minus b_n
+    values: np.ndarray  # (S,)
+
+
+def one_adversary(problem: RCMDP, uncertainty: Uncertainty, tolerance: float = 1e-10) -> float | None:
+    """The largest bound over μ that a few value iterations find; None for sets where it is not proven."""
+    count = problem.num_constraints
+    if not (count and uncertainty.rectangular and uncertainty.modulus == 1.0):  # the last: the operator is monotone
+        return None
+
+    def tangent(mu: np.ndarray, start: np.ndarray) -> _Tangent:
+        total = 1 + float(mu.sum())
+        cost = (problem.costs[0] + np.tensordot(mu, problem.costs[1:], 1)) / total
+        found = _minimise(problem, cost, uncertainty, start, tolerance)
+        kernels = uncertainty.sweep(np.tile(found.values, (count + 1, 1)), problem.rows)
+        slopes = evaluate_under(problem, found.policy, kernels).returns[1:] - problem.budgets
+        return _Tangent(mu, total * (found.value - found.error_bound) - float(mu @ problem.budgets), slopes, found.values)
+
+    best, left = tangent(np.zeros(count), np.zeros(problem.num_states)), ITERATIONS - 1
+    spans = np.maximum(np.ptp(problem.costs, axis=(1, 2)), 1e-12)
+    for n in range(count):  # along one coordinate after the other: where the tangents on both sides meet
+        low, high, at = best, None, max(best.mu[n], spans[0] / spans[n + 1])
+        for _ in range(left // (count - n)):
+            if low.slopes[n] <= 0:  # the constraint is slack there
+                break
+            if high is not None:
+                across = (high.value - low.value + low.slopes[n] * low.mu[n] - high.slopes[n] * high.mu[n]) / (low.slopes[n] - high.slopes[n])
+                if low.value + low.slopes[n] * (across - low.mu[n]) - best.value <= CLOSE * max(1.0, abs(best.value)):
+                    break
+                at = across if low.mu[n] < across < high.mu[n] else (low.mu[n] + high.mu[n]) / 2
+            found, left = tangent(np.where(np.arange(count) == n, at, low.mu), low.values), left - 1
+            best = max(best, found, key=lambda t: t.value)
+            if found.slopes[n] > 0:
+                low, at = found, 4 * at
+            else:
+                high = found
+    return best.value
 
 
 def _least(problem: RCMDP, index: int, uncertainty: Uncertainty) -> float:
