@@ -27,6 +27,7 @@ from rcac.uncertainty.finite import FiniteKernels
 from rcac.uncertainty.nominal import Nominal
 
 SMALL, MEDIUM = 200, 1500  # states up to which a factorisation is faster than an iteration: always, where rows are long
+PLAIN = 5  # iterations before a linear solver takes over
 MAX_ROUNDS = 200
 _LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
 ROUNDING = 8 * float(np.finfo(float).eps)
@@ -67,7 +68,7 @@ class Evaluation:
         """Discounted state occupancy under each cost's worst kernel, (N+1, S): d = (1−γ)(I − γTᵀ)⁻¹ρ."""
         gamma = self.problem.discount
         start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
-        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
+        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-8)
 
     @cached_property
     def gradients(self) -> np.ndarray:
@@ -163,7 +164,7 @@ def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
     if not _factorised(problem.num_states, len(rows.data)):
         shared = np.broadcast_to(rows.data, (len(right), len(rows.data)))
         nominal = Worst(np.empty((len(right), 0)), rows.indptr, rows.indices, shared)
-        return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-6)
+        return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-2)
     if problem.sparse:
         chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
     else:
@@ -212,7 +213,7 @@ def newton(
         if size >= best and uncertainty.modulus > 1:  # no contraction is promised: take shorter steps
             damping = max(damping / 2, 1 / 16)
         best = min(best, size)
-        step = _linear_solve(_Step(policy, worst, discount), residual, rtol=1e-6)
+        step = _linear_solve(_Step(policy, worst, discount), residual, rtol=1e-3)
         values = values + damping * step if np.isfinite(step).all() else image
         rounds += 1
     modulus = discount * uncertainty.modulus
@@ -231,7 +232,7 @@ class _Step:
 
     def operator(self, k: int, transposed: bool) -> Callable[[np.ndarray], np.ndarray]:
         """The product with I − γT_k, or with its transpose."""
-        chain = self.worst.chain(k, self.policy)
+        chain = _merged(self.worst.chain(k, self.policy))
         rank_one = self.worst.direction is not None
         pushed, direction = (self._pushed()[k], self.worst.direction[k]) if rank_one else (0.0, 0.0)  # type: ignore[index]
         if transposed:
@@ -246,6 +247,30 @@ class _Step:
     def _pushed(self) -> np.ndarray:
         """Σ_a π(a|s) amount(s,a), (K, S)."""
         return np.einsum("sa,ksa->ks", self.policy, self.worst.amount.reshape(-1, *self.policy.shape))  # type: ignore[union-attr]
+
+
+def _merged(chain: sp.csr_array) -> sp.csr_array:
+    """Equal columns of a row as one, where actions share successors: products are then shorter."""
+    count = _merge(chain.indptr, chain.indices, chain.data, np.full(chain.shape[1], -1, chain.indptr.dtype))
+    return sp.csr_array((chain.data[:count], chain.indices[:count], chain.indptr), shape=chain.shape)
+
+
+@njit(cache=True, error_model="numpy")
+def _merge(indptr, indices, data, place):
+    """In place; returns how many entries are left. `place` is where a column stands in the row at hand."""
+    end, begin = 0, indptr[0]
+    for i in range(len(indptr) - 1):
+        first, stop = end, indptr[i + 1]
+        for j in range(begin, stop):
+            column = indices[j]
+            if place[column] >= first:
+                data[place[column]] += data[j]
+            else:
+                place[column] = end
+                indices[end], data[end] = column, data[j]
+                end += 1
+        begin, indptr[i + 1] = stop, end
+    return end
 
 
 @njit(cache=True, error_model="numpy")
@@ -294,7 +319,12 @@ def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, r
         if size == 0.0:
             out[k] = 0.0
             continue
-        x, failed = spla.bicgstab(operator, right[k] / size, rtol=rtol, atol=0.0, maxiter=2000)
+        # A constant right side is an eigenvector of the transposed chain, on which the method breaks down at once; a few
+        # plain iterations x ← right + γTx lead away from it.
+        start = right[k] / size
+        for _ in range(PLAIN):
+            start = right[k] / size + (start - product(start))
+        x, failed = spla.bicgstab(operator, right[k] / size, x0=start, rtol=rtol, atol=0.0, maxiter=2000)
         if failed:
             x, failed = spla.gmres(operator, right[k] / size, x0=x, rtol=rtol, atol=0.0, restart=50, maxiter=100)
         if failed:  # plain iteration always converges: x ← right + γTx

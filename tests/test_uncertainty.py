@@ -293,6 +293,16 @@ def row_and_values(draw):
 
 
 @pytest.mark.parametrize("name", SETS)
+def test_values_that_differ_by_less_than_rounding(name):
+    p, values = np.array([0.82, 0.016, 0.164]), np.array([2.7e-191, 0.0, -1.0])
+    for radius in (0.05, 0.2, 0.5):
+        value, kernel = sets_by_radius(3)[name](radius).worst_case(values, p)
+        assert_distribution(kernel)
+        same, _ = sets_by_radius(3)[name](radius).worst_case(np.maximum(values, -1.0).round(9), p)
+        np.testing.assert_allclose([value, kernel @ values], same, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SETS)
 @settings(max_examples=150, deadline=None)
 @given(case=row_and_values(), radius=st.sampled_from([0.0, 1e-9, 1e-3, 0.2, 1.5, 100.0]), shift=finite)
 def test_properties_of_a_worst_case(name, case, radius, shift):

@@ -50,9 +50,10 @@ def _chi_square(values, indptr, indices, data, radius, order, rank, value, kerne
                 break
         room = max((1.0 + r) * mass - 1.0, 0.0)
         deviation = np.sqrt(spread / mass)
-        if deviation == 0.0:  # only the top is left
+        if deviation == 0.0:  # only the top is left, and what cannot be told from it
+            lowest = v[indices[lo + j]]
             for j in range(n):
-                q[j] = p[j] / mass if v[indices[lo + j]] == top else 0.0
+                q[j] = p[j] / mass if v[indices[lo + j]] >= lowest else 0.0
             value[k, m] = top
             continue
         gap = deviation / np.sqrt(room)  # μ − η
