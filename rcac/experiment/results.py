@@ -12,8 +12,9 @@ from rcac.learner import Term
 ROWS = {
     "objective_alone": "bound: objective alone, worst case",
     "nominal_optimum": "bound: optimum of the nominal model",
+    "one_adversary": "bound: one adversary for all costs",
     "constraints_alone": "bound: constraints alone, worst case",
-    "gap": "gap to the tighter bound",
+    "gap": "gap to the tightest bound",
     "evaluations": "evaluations",
     "steps": "steps",
     "episodes": "episodes",

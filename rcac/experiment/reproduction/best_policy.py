@@ -140,8 +140,8 @@ def tables(result: Result) -> str:
     ]
     return (
         f"Best feasible iterate of {result['iterations']}, at the best of the step sizes tried and with the "
-        "paper's λ; RSQP untuned. Worst-case values under the KL penalty. The gap is to the tighter of two bounds: the "
-        "nominal linear program and the robust objective without its constraint.\n\n"
+        "paper's λ; RSQP untuned. Worst-case values under the KL penalty. The gap is to the tightest of three bounds: "
+        "the nominal linear program, the robust objective without its constraint, and one adversary for both.\n\n"
         + markdown(header, rows, left=3)
         + "\n\nThe paper's printed values against the nominal linear program at the printed cost, which no policy can "
         "beat in the worst case either.\n\n" + markdown(allows, checks, left=3)
