@@ -44,9 +44,14 @@ class Tally:
         shares = weights / np.repeat(np.where(seen, total, 1.0), self.actions) / np.maximum(self.visits, 1.0)
         states = np.repeat(np.arange(self.states), self.actions)
         mean = sp.csr_array((shares, (states, np.arange(len(shares)))), shape=(self.states, len(shares)))  # (S, S·A)
-        others = sp.csr_array(np.outer(~seen, seen) / max(seen.sum(), 1))
-        values = spsolve(sp.csc_array(sp.eye_array(self.states) - gamma * (mean @ self.moves) - others), mean @ self.costs.T)
-        return values.reshape(self.states, -1)[initial].mean(axis=0)
+        # One unknown more, z = mean of V over the states that were left; V(s) = z for the others.
+        column = sp.csr_array(np.where(seen, 0.0, -1.0)[:, None])
+        row = sp.csr_array(np.where(seen, -1.0 / max(seen.sum(), 1), 0.0)[None])
+        matrix = sp.block_array(
+            [[sp.eye_array(self.states) - gamma * (mean @ self.moves), column], [row, np.ones((1, 1))]], format="csc"
+        )
+        right = np.vstack([mean @ self.costs.T, np.zeros(len(self.costs))])
+        return spsolve(matrix, right).reshape(self.states + 1, -1)[initial].mean(axis=0)
 
     def tensors(self) -> dict[str, np.ndarray]:
         moves = sp.coo_array(self.moves)

@@ -101,7 +101,8 @@ class Trainer:
         learning = settings.total_steps - self.trials * self.trial_steps
         self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
         self.total = self.learning + self.trials * self.trial_steps
-        self.candidates: list[Candidate | None] = [None] * max(1, settings.trials if self.tally else self.trials)  # the best of each part of the run
+        parts = max(1, settings.trials if self.tally else self.trials)
+        self.candidates: list[Candidate | None] = [None] * parts  # the best of each part of the run
 
     @property
     def finished(self) -> bool:
@@ -232,13 +233,14 @@ class Trainer:
         return best(candidates, lambda j: ranking.merit(j, budgets), margins, self.share, self.settings.gamma)
 
     def _counted(self, tally: Tally, tensors: dict[str, np.ndarray]) -> list[float]:
+        """What all transitions say of a policy, in the units of the budgets."""
         states = np.eye(self.encoder.size, dtype=np.float32)
         seen = normalize(states, tensors["observation_mean"], tensors["observation_deviation"])
         policy = softmax(Actor(self.shape, tensors["actor"]).outputs(seen))
         return (tally.returns(policy, self.initial.argmax(axis=1), self.settings.gamma) / self.share).tolist()
 
     def _offer(self, tensors: dict[str, np.ndarray]) -> None:
-        """The policy that just acted, by the window's episodes."""
+        """The policy that just acted, by the window's episodes (or by what was counted: see `_best`)."""
         sums = self._measured(np.zeros(len(self.budgets) + 1))
         length = self.episodes.mean_length() if self.episodes.count else self.horizon
         candidate = Candidate(tensors, sums.tolist(), length, self.position)
