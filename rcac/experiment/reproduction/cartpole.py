@@ -135,7 +135,7 @@ def _noise(methods: dict[str, Any]) -> Figure:
     style.panel(right, "", "noise δ on the observation", "mean cost, Σ|x| (m)")
     for algo, runs in methods.items():
         draw_sweep((left, right), runs, algo, "noise")
-    style.level(right, BUDGET, f"budget {BUDGET:g}")
+    style.level(right, BUDGET, f"budget {BUDGET:g}", left=True)
     for axes in (left, right):
         axes.set_ylim(bottom=0)
     style.legend(shown, list(methods), markers=True, rows=2)
