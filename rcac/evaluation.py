@@ -137,14 +137,17 @@ def mean_kernels(parts: Iterable[Worst], states: int) -> Worst:
     """The mean of several kernels, which lies in a convex set if they do; for sets that do not move all rows alike."""
     sums: list[sp.csr_array] = []
     first, count = None, 0
-    for part in parts:  # one after the other: each may be large
+    for part in parts:  # one matrix after the other: each may be large
         first = first or part
-        matrices = [part.matrix(k, states) for k in range(len(part.value))]
-        sums = [total + matrix for total, matrix in zip(sums, matrices, strict=True)] if count else matrices
+        for k in range(len(part.value)):
+            sums[k : k + 1] = [sums[k] + part.matrix(k, states) if count else part.matrix(k, states)]
         count += 1
     assert first is not None
-    means = [sp.csr_array(total / count) for total in sums]
-    return _Mean(first.value, means[0].indptr, means[0].indices, None, matrices=means)
+    if count == 1:  # a part's own matrices, which are not to be changed
+        sums = [total.copy() for total in sums]
+    for total in sums:
+        total.data /= count
+    return _Mean(first.value, sums[0].indptr, sums[0].indices, None, matrices=sums)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
