@@ -12,7 +12,7 @@ SETTINGS = ("quick", "full")
 
 HELP = """\
 python scripts/reproduce.py quick                 every section, small: a few minutes
-python scripts/reproduce.py full                  every section as reported: hours, most of them CartPole's
+python scripts/reproduce.py full                  every section as reported: an hour or two, most of it CartPole's
 python scripts/reproduce.py river_swim …          these sections only, full
 python scripts/reproduce.py quick river_swim …    these sections only, small
                             runs=FOLDER           where results go, FOLDER/reproduction/<setting>; runs unless given
