@@ -5,6 +5,7 @@ TV balls. A method has solved a problem when a policy within the budget has an o
 method finds in all its evaluations; how far its own best can be from the optimum is proven by `Bounds`.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -53,6 +54,7 @@ def measure(sizes: tuple[int, ...] = SIZES, evaluations: int = EVALUATIONS) -> l
     for states in sizes:
         for kind, make in KINDS.items():
             for name, uncertainty in SETS.items():
+                print(f"{kind}, {name}, {states:,} states", file=sys.stderr, flush=True)  # half an hour of silence is long
                 for row, what in _one(make(states), uncertainty, evaluations):
                     rows.append(row._replace(name=f"{what}, {kind}, {name}, {states:,} states"))
                     took.setdefault((what, kind, name), []).append(row.value)
