@@ -68,7 +68,7 @@ class Evaluation:
         """Discounted state occupancy under each cost's worst kernel, (N+1, S): d = (1−γ)(I − γTᵀ)⁻¹ρ."""
         gamma = self.problem.discount
         start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
-        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-8)
+        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
 
     @cached_property
     def gradients(self) -> np.ndarray:

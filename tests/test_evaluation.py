@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import rcac.evaluation
 from rcac import RCMDP, InputError, evaluate
 from rcac.evaluation import NotSettled
+from rcac.experiment.benchmark import problems
 from rcac.uncertainty import ChiSquare, FiniteKernels, InexactWarning, KLBall, KLPenalty, TotalVariation
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
@@ -342,3 +343,27 @@ def test_sets_of_the_wrong_size_are_refused(name, message, rng):
         evaluate(problem, random_policy(rng, problem), every_set(4)[name])
     with pytest.raises(InputError, match=r"radius: shape \(2, 2\) given, a number or \(5, 3\) expected"):
         evaluate(problem, random_policy(rng, problem), KLBall(np.ones((2, 2))))
+
+
+def test_equal_successors_of_a_chain_are_merged(rng):
+    for rows, columns, entries in ((1, 1, 5), (7, 4, 60), (40, 300, 200)):
+        at = np.sort(rng.integers(rows, size=entries))
+        start = np.searchsorted(at, np.arange(rows + 1)).astype(np.int32)  # some rows are empty
+        columns_at = rng.integers(columns, size=entries).astype(np.int32)
+        chain = sp.csr_array((rng.random(entries), columns_at, start), shape=(rows, columns))
+        expected = chain.toarray()
+        merged = rcac.evaluation._merged(chain)
+        np.testing.assert_allclose(merged.toarray(), expected, rtol=1e-14)
+        assert merged.nnz == np.count_nonzero(expected)
+        assert [len(set(merged[[i]].indices)) for i in range(rows)] == np.diff(merged.indptr).tolist()
+
+
+def test_occupancies_of_large_problems_are_exact_from_a_uniform_start():
+    """The constant vector, which is an eigenvector of the transposed chain: the solver broke down on it."""
+    problem = problems.grid(25, 0.99)
+    policy = problems.random_policy(problem)
+    found = evaluate(problem, policy, TotalVariation(0.05))
+    for k, kernel in enumerate(found.kernels):
+        chain = (policy[:, :, None] * kernel.toarray().reshape(625, 10, 625)).sum(axis=1)
+        expected = 0.01 * np.linalg.solve(np.eye(625) - 0.99 * chain.T, problem.initial)
+        np.testing.assert_allclose(found.occupancy[k], expected, atol=1e-11)
