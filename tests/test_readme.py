@@ -28,6 +28,19 @@ def test_snippets_run(number, tmp_path, monkeypatch):
     assert names  # it defined something
 
 
+def test_the_snippet_that_plays_a_run_plays_one(tmp_path):
+    from rcac.experiment.cli import train
+
+    with pytest.raises(SystemExit) as stopped:
+        train(["env=cartpole", "algo=rcac_npg", "algo.total_steps=8192", f"runs={tmp_path}", "progress=false"])
+    assert stopped.value.code == 0
+    [run] = tmp_path.glob("cartpole/rcac_npg/*")
+    [snippet] = [text for text in SNIPPETS if "def play(" in text]
+    names: dict = {}
+    exec(compile(snippet, "README snippet", "exec"), names)
+    assert 1 <= names["play"](str(run)) <= 500
+
+
 def test_make_targets_and_scripts_in_the_readme_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
     assert COMMANDS
