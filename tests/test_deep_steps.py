@@ -231,13 +231,13 @@ def test_the_gradient_step_is_autograd_and_torchs_adam(shape, clip, bonus):
     parameters, states, actions = actor(shape), observations(40), some_actions(shape, 40)
     advantages = torch.tensor(np.random.default_rng(3).normal(size=(1, 40)))
     batch, rng = Batch(states, actions, advantages, advantages), np.random.default_rng(5)
-    task = Task(shape, parameters, batch, 0, 1.0, np.zeros(0), None, options, 1.0, rng)
+    task = Task(shape, parameters, batch, 0, 1.0, np.zeros(0), 1.0, None, options, 1.0, rng)
     taken = gradient_step(task, Adam(parameters[None]))
 
     leaf, rng = parameters.clone().requires_grad_(True), np.random.default_rng(5)
     optimiser = torch.optim.Adam([leaf], lr=0.05)
     old = plain_log_prob(shape, parameters, states, actions)
-    cost = (advantages[0] - advantages[0].mean()) / advantages[0].std()
+    cost = (advantages[0] - advantages[0].mean()) / advantages[0].std(correction=0)
     for _ in range(3):
         for rows in torch.from_numpy(rng.permutation(40)).split(16):
             ratio = (plain_log_prob(shape, leaf, states[rows], actions[rows]) - old[rows]).exp()
@@ -260,9 +260,9 @@ def test_the_natural_step_is_along_the_solution_of_an_explicit_system(bonus):
     advantages = torch.tensor(np.random.default_rng(3).normal(size=(1, 40)))
     batch = Batch(states, actions, advantages, advantages)
     rng = np.random.default_rng(0)
-    taken = natural_step(Task(shape, parameters, batch, 0, 1.0, np.zeros(0), None, options, 1.0, rng))
+    taken = natural_step(Task(shape, parameters, batch, 0, 1.0, np.zeros(0), 1.0, None, options, 1.0, rng))
     leaf = parameters.clone().requires_grad_(True)
-    cost = (advantages[0] - advantages[0].mean()) / advantages[0].std()
+    cost = (advantages[0] - advantages[0].mean()) / advantages[0].std(correction=0)
     loss = (plain_log_prob(shape, leaf, states, actions) * cost).mean()
     loss = loss - bonus * networks.entropy(shape, plain(shape.sizes, shape.tail, leaf, states)).mean()
     gradient = torch.autograd.grad(loss, leaf)[0].numpy()
@@ -356,6 +356,37 @@ def test_a_constraint_out_of_reach_is_ignored_and_one_beyond_repair_is_reduced()
     assert changes[1] == pytest.approx(-np.sqrt(0.2))  # the steepest descent of the constraint, full length
 
 
+@pytest.mark.parametrize(
+    ("gram", "excess", "change"),
+    [
+        ([[0, 0], [0, 1]], [0.1], [0, -0.1]),  # nothing to gain: the violation is mended, and no more
+        ([[0, 0], [0, 1]], [-0.1], [0, 0]),
+        ([[1, -1], [-1, 1]], [0.1], [0.1, -0.1]),  # objective and constraint straight against each other
+        ([[1, -1], [-1, 1]], [-0.1], [-0.1, 0.1]),  # up to the budget
+        ([[1, 0], [0, 0]], [0.1], [-1, 0]),  # a violation that no step moves
+        ([[0, 0, 0], [0, 1, 0], [0, 0, 1]], [0.1, -0.2], [0, -0.1, 0]),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1e-7, 1e7])  # of all costs
+def test_steps_where_gradients_vanish(gram, excess, change, unit):
+    changes, size, recovery = outcome(unit**2 * np.array(gram, dtype=float), unit * np.array(excess), 0.5)
+    np.testing.assert_allclose(changes, unit * np.array(change), atol=1e-4 * unit)
+    assert size <= 0.5 * (1 + 1e-9)
+    assert not recovery
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_the_step_does_not_depend_on_units(seed, constraints):
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(constraints + 1, constraints + 4))
+    gram, units = gradients @ gradients.T, 10 ** rng.uniform(-6, 6, size=constraints + 1)
+    excess = rng.uniform(-1.3, 1.3, size=constraints)
+    step, other = trust_region_step(gram, excess, 0.1), trust_region_step(gram * np.outer(units, units), excess * units[1:], 0.1)
+    assert step.recovery == other.recovery
+    np.testing.assert_allclose(other.weights * units, step.weights, rtol=1e-4, atol=1e-4 * np.abs(step.weights).max())
+
+
 # Whole steps on a bandit: one state, actions with known costs
 
 
@@ -370,7 +401,7 @@ def bandit(costs, step, excess=(), seed=0, chosen=0, **changes):
     batch = Batch(states, actions, advantages, advantages)
     options = DeepSettings(step=step, gamma=0.0, kl_radius=0.05, **changes)
     rng = np.random.default_rng(seed)
-    task = Task(shape, parameters, batch, chosen, 1.0, np.array(excess, dtype=float), None, options, 1.0, rng)
+    task = Task(shape, parameters, batch, chosen, 1.0, np.array(excess, dtype=float), 1.0, None, options, 1.0, rng)
     return shape, task
 
 

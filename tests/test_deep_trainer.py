@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rcac.deep.act import Policy
 from rcac.deep.best import Candidate, best, first_episodes, worst_returns
+from rcac.deep.episodes import Episodes
 from rcac.deep.rollout import Trajectory
 from rcac.deep.seeds import environment_seed
 from rcac.deep.settings import DeepSettings
@@ -127,7 +128,7 @@ def test_constant_cost_has_the_value_of_an_endless_sum(mode):
     """1/(1−γ), through truncations every 7 steps: cutting there, or counting the reset step, would lower it."""
     gamma = 0.9
     changes = {"gamma": gamma, "radius": 0.0, "critic_lr": 3e-3, "critic_epochs": 4, "rollout_length": 32}
-    settings = row("rcac_npg", **{**TINY, **changes, "total_steps": 128 * 60})
+    settings = row("rcac_npg", **{**TINY, **changes, "total_steps": 128 * 60, "calibrate": False})
     trainer = Trainer(Constant(mode=mode), [1e9], settings, 0, 7)
     steps = run(trainer)
     metrics = steps[-1].metrics
@@ -135,6 +136,74 @@ def test_constant_cost_has_the_value_of_an_endless_sum(mode):
     assert metrics["return/estimate"] == pytest.approx(1 / (1 - gamma), rel=0.02)
     assert metrics["cost/1/episode"] == pytest.approx(7.0)
     assert metrics["policy/skipped"] == 0
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_estimates_end_where_the_budget_does(mode):
+    """A budget of 7 on episodes of cost 7 is met just so, although the critics look beyond the cut."""
+    gamma = 0.9
+    changes = {"gamma": gamma, "radius": 0.0, "critic_lr": 3e-3, "critic_epochs": 4, "rollout_length": 32}
+    trainer = Trainer(Constant(mode=mode), [7.0], row("rcac_npg", **{**TINY, **changes, "total_steps": 128 * 60}), 0, 7)
+    metrics = run(trainer)[-1].metrics
+    within = (1 - gamma**7) / (1 - gamma)
+    assert metrics["budget/1/discounted"] == pytest.approx(within)
+    assert metrics["cost/1/estimate"] == pytest.approx(within, rel=0.02)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_episodes_remember_where_they_were_cut_off(mode):
+    """Copy 0 is cut off after two steps, copy 1 comes to its end after three."""
+    seen = np.arange(10, dtype=np.float32).reshape(5, 2, 1)  # (T+1, n, d)
+    terminated, truncated = np.zeros((2, 4, 2), dtype=bool)
+    truncated[1, 0], terminated[2, 1] = True, True
+    same = mode == AutoresetMode.SAME_STEP
+    at, final = (np.array([[1, 0]]), np.array([[77.0]], np.float32)) if same else (np.empty((0, 2), int), np.empty((0, 1)))
+    valid = np.ones((4, 2), dtype=bool)
+    if not same:
+        valid[2, 0] = valid[3, 1] = False
+    episodes = Episodes(1, 2, 0.5, 8)
+    actions = np.zeros((4, 2), dtype=np.int64)
+    episodes.record(Trajectory(seen, actions, np.where(valid, 1.0, 0.0)[None], terminated, truncated, valid, at, final, seen[0]))
+    left, last = episodes.cut_off()
+    assert left.tolist() == [0.25, 0.0]
+    assert last.tolist() == [[77.0 if same else seen[2, 0, 0]], [seen[3, 1, 0]]]
+    again = Episodes(1, 2, 0.5, 8)
+    again.load(episodes.tensors())
+    np.testing.assert_array_equal(again.cut_off()[1], last)
+    again.load(Episodes(1, 2, 0.5, 8).tensors())  # none yet
+    assert not again.finished
+
+
+class Late(Corridor):
+    """Nothing costs anything in the first episodes of a copy; units of reward and cost can be chosen."""
+
+    def __init__(self, unit=1.0, free=0):
+        self.unit, self.free, self.begun = unit, free, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.begun += 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        seen, reward, *over, info = super().step(action)
+        cost = 0.0 if self.begun <= self.free else info["cost"]
+        return seen, self.unit * reward, *over, {"cost": self.unit * cost}
+
+
+@pytest.mark.parametrize("name", ["rcac_sqp", "robust_crpo_deep"])
+@pytest.mark.parametrize("free", [0, 3])
+def test_nothing_depends_on_the_unit_of_costs(name, free):
+    """Values scale with the unit, and the same policy comes of it, whether a cost shows at once or late."""
+    found = []
+    for unit in (1.0, 2.0**-14):
+        settings = row(name, **{**TINY, "total_steps": 64 * 12, "switch": "crpo", "critic_lr": 1e-2})
+        trainer = Trainer(SyncVectorEnv([lambda unit=unit: Late(unit, free)] * 4), [4.0 * unit], settings, 0, 15)
+        assert not trainer.critics.values(trainer.initial).any()  # before anything was seen
+        run(trainer)
+        assert trainer.critics.scales.min() > 0
+        found.append((trainer.actor.numpy(), trainer.critics.values(trainer.initial) / unit))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-2, atol=2e-3)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-2, atol=1e-2)
 
 
 def test_a_truncated_step_bootstraps_from_its_final_observation():

@@ -2,7 +2,9 @@
 
     minimise  E[ (V_n(s) − y_n)² ] / k_n²          V_n = k_n·z_n,   k_n = rms(c_n)/(1−γ), the size a value may have
 
-k_n follows the costs seen so far; when it changes the last layer is divided accordingly, so that no value jumps.
+k_n follows the costs seen so far; when it changes the last layer is divided accordingly, so that no value jumps. Before
+a cost was ever other than zero, its k and so its values are zero, and the first k leaves the weights as they are: nothing
+depends on the unit of a cost.
 """
 
 import numpy as np
@@ -20,13 +22,14 @@ class Critics:
     def __init__(self, parameters: Tensor, sizes: tuple[int, ...]) -> None:
         self.parameters = parameters  # (K, P)
         self.sizes = sizes
-        self.scales = np.ones(len(parameters))  # k (K,)
+        self.scales = np.zeros(len(parameters))  # k (K,)
         self.adam = Adam(parameters)
 
     def rescale(self, scales: np.ndarray) -> None:
-        """Let k (K,) be `scales`; values stay what they are."""
-        ratio = torch.as_tensor(scales / self.scales, dtype=self.parameters.dtype, device=self.parameters.device)
-        self.parameters = networks.rescaled(self.parameters, self.sizes, ratio)
+        """Let k (K,) be `scales`; values stay what they are, where k was not zero."""
+        ratio = np.divide(scales, self.scales, out=np.ones(len(scales)), where=self.scales > 0)
+        as_tensor = torch.as_tensor(ratio, dtype=self.parameters.dtype, device=self.parameters.device)
+        self.parameters = networks.rescaled(self.parameters, self.sizes, as_tensor)
         self.scales = scales
 
     def values(self, observations: np.ndarray) -> np.ndarray:
@@ -47,7 +50,7 @@ class Critics:
         rng: np.random.Generator,
     ) -> np.ndarray:
         """Regress the critics `rows` on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
-        scales = torch.as_tensor(self.scales, dtype=targets.dtype, device=targets.device)
+        scales = torch.as_tensor(np.where(self.scales > 0, self.scales, 1.0), dtype=targets.dtype, device=targets.device)
         scaled = targets / scales[:, None]
         fitted, count = Networks(self.parameters, self.sizes), len(observations)
         losses = torch.zeros_like(scales)

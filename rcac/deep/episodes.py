@@ -11,7 +11,9 @@ from rcac.deep.rollout import Trajectory
 class Episode(NamedTuple):
     plain: np.ndarray  # Σ c (K,)
     discounted: np.ndarray  # Σ γ^t c (K,)
-    length: int
+    length: int  # l
+    left: float  # γ^l where it was cut off (truncated), 0 where it came to its end
+    last: np.ndarray  # s_l (d,), its final observation
 
 
 class Episodes:
@@ -34,6 +36,7 @@ class Episodes:
         """Add a rollout's rows; returns how many episodes it finished."""
         before = self.count
         done = trajectory.terminated | trajectory.truncated
+        elsewhere = {(t, copy): row for (t, copy), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)}
         for t, valid in enumerate(trajectory.valid):
             cost = trajectory.costs[:, t]  # zero where not valid
             self.plain += cost
@@ -43,7 +46,9 @@ class Episodes:
             if done[t].any():
                 for copy in np.flatnonzero(done[t]):
                     sums = self.plain[:, copy].copy(), self.discounted[:, copy].copy()
-                    self.finished.append(Episode(*sums, int(self.length[copy])))
+                    left = 0.0 if trajectory.terminated[t, copy] else float(self.factor[copy])
+                    last = elsewhere.get((t, int(copy)), trajectory.observations[t + 1, copy])
+                    self.finished.append(Episode(*sums, int(self.length[copy]), left, last.copy()))
                     self.count += 1
                 self.plain[:, done[t]] = self.discounted[:, done[t]] = 0.0
                 self.factor[done[t]], self.length[done[t]] = 1.0, 0
@@ -61,11 +66,16 @@ class Episodes:
         """(K,) mean discounted sums over the window, cost form."""
         return np.mean([episode.discounted for episode in self.finished], axis=0)
 
+    def cut_off(self) -> tuple[np.ndarray, np.ndarray]:
+        """γ^l (m,) and final observations (m, d) over the window; γ^l is 0 for episodes that came to their end."""
+        return np.array([episode.left for episode in self.finished]), np.array([episode.last for episode in self.finished])
+
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))
 
     def tensors(self) -> dict[str, np.ndarray]:
-        costs = len(self.plain)
+        costs, count = len(self.plain), len(self.finished)
+        left, last = self.cut_off()
         return {
             "plain": self.plain.copy(),
             "discounted": self.discounted.copy(),
@@ -74,6 +84,8 @@ class Episodes:
             "finished_plain": np.array([e.plain for e in self.finished]).reshape(-1, costs),
             "finished_discounted": np.array([e.discounted for e in self.finished]).reshape(-1, costs),
             "finished_length": np.array([e.length for e in self.finished], dtype=np.int64),
+            "finished_left": left,
+            "finished_last": last.reshape(count, -1 if count else 0),
             "count": np.array([self.count]),
         }
 
@@ -82,6 +94,6 @@ class Episodes:
             setattr(self, name, np.array(tensors[name]))
         self.finished.clear()
         parts = (tensors[f"finished_{name}"] for name in Episode._fields)
-        for plain, discounted, length in zip(*parts, strict=True):
-            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length)))
+        for plain, discounted, length, left, last in zip(*parts, strict=True):
+            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length), float(left), np.array(last)))
         self.count = int(tensors["count"][0])

@@ -101,7 +101,7 @@ RANGES: dict[str, Test] = {
     "epigraph_phases": _count,
     "total_steps": _count,
     "num_envs": _count,
-    "rollout_length": _count,
+    "rollout_length": (lambda x: isinstance(x, int) and x >= 2, "a whole number ≥ 2"),  # one step may only reset
     "gamma": (lambda x: 0 <= x < 1, "a number in [0, 1)"),
     "gae_lambda": _fraction,
     "critic_lambda": _fraction,

@@ -8,7 +8,8 @@ G = [g_iᵀH⁻¹g_j] = [[q, rᵀ], [r, S]] the dual is
     max over ν ≥ 0   eᵀν − √(2δ (q + 2rᵀν + νᵀSν)),         x = −√(2δ/(…)) · H⁻¹(g_0 + Σ ν_n g_n)
 
 and the least violation that the trust region allows is   max over μ in the simplex   eᵀμ − √(2δ μᵀSμ). When that is
-positive the constraints cannot be met, and the step that attains it is taken instead (recovery).
+positive the constraints cannot be met, and the step that attains it is taken instead (recovery). Violations are compared in
+units of √S_nn, how far the region lets each J_n move.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from rcac.deep.natural import conjugate_gradient, fisher_of
 from rcac.deep.update import Taken, Task, finite, line_search
 
 TINY = 1e-12
+FLAT = 1e-8  # share of the gradients' squared lengths that the Lagrangian's may keep before it counts as zero
 
 
 class Step(NamedTuple):
@@ -31,7 +33,18 @@ class Step(NamedTuple):
 
 
 def trust_region_step(gram: np.ndarray, excess: np.ndarray, delta: float) -> Step:
-    """Solve the problem above: gram G (N+1, N+1), excess e (N,), region δ."""
+    """Solve the problem above: gram G (N+1, N+1), excess e (N,), region δ. Inside, each cost is counted in units of its gradient's
+    length √G_nn, so that nothing depends on its own; a constraint that does not move at all is left out."""
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), 0.0))
+    kept = np.flatnonzero((lengths > 0) | (np.arange(len(gram)) == 0))
+    units = np.where(lengths[kept] > 0, lengths[kept], 1.0)
+    step = _unit_step(gram[np.ix_(kept, kept)] / np.outer(units, units), excess[kept[1:] - 1] / units[1:], delta)
+    weights = np.zeros(len(gram))
+    weights[kept] = step.weights / units
+    return Step(weights, step.recovery)
+
+
+def _unit_step(gram: np.ndarray, excess: np.ndarray, delta: float) -> Step:
     if len(excess):
         mu = _least_violation(gram[1:, 1:], excess, delta)
         curvature = float(mu @ gram[1:, 1:] @ mu)
@@ -39,8 +52,16 @@ def trust_region_step(gram: np.ndarray, excess: np.ndarray, delta: float) -> Ste
             return Step(np.sqrt(2 * delta / curvature) * np.concatenate([[0.0], mu]), True)
     nu = _multipliers(gram, excess, delta)
     mixture = np.concatenate([[1.0], nu])
-    curvature = max(float(mixture @ gram @ mixture), TINY)
-    return Step(np.sqrt(2 * delta / curvature) * mixture, False)
+    curvature = float(mixture @ gram @ mixture)
+    if curvature > FLAT * (mixture @ mixture):
+        return Step(np.sqrt(2 * delta / curvature) * mixture, False)
+    # The objective has no slope of its own within the constraints that hold it: the shortest step that ends on these
+    active = np.flatnonzero((nu > 0) | (excess > 0))
+    weights, s = np.zeros(len(gram)), gram[np.ix_(active + 1, active + 1)]
+    if len(active):
+        shortest = np.linalg.lstsq(s, excess[active], rcond=FLAT)[0]
+        weights[active + 1] = shortest * min(1.0, np.sqrt(2 * delta / max(float(shortest @ s @ shortest), TINY)))
+    return Step(weights, False)
 
 
 def one_multiplier(q: float, r: float, s: float, excess: float, delta: float) -> float:
@@ -61,19 +82,16 @@ def _multipliers(gram: np.ndarray, excess: np.ndarray, delta: float) -> np.ndarr
     q, r, s = gram[0, 0], gram[1:, 0], gram[1:, 1:]
     if len(excess) == 1:
         return np.array([one_multiplier(float(q), float(r[0]), float(s[0, 0]), float(excess[0]), delta)])
-    # Scale each multiplier by √(q/S_nn), so that all are of order one.
-    unit = np.sqrt(max(q, TINY) / np.maximum(np.diagonal(s), TINY))
 
-    def negative_dual(z: np.ndarray) -> tuple[float, np.ndarray]:
-        nu = z * unit
+    def negative_dual(nu: np.ndarray) -> tuple[float, np.ndarray]:
         root = np.sqrt(max(q + 2 * r @ nu + nu @ s @ nu, TINY))
         slope = np.sqrt(2 * delta) * (r + s @ nu) / root - excess
-        return float(np.sqrt(2 * delta) * root - excess @ nu), slope * unit
+        return float(np.sqrt(2 * delta) * root - excess @ nu), slope
 
     options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-12}
     start = np.zeros(len(excess))
     found = minimize(negative_dual, start, jac=True, bounds=[(0, 1e6)] * len(start), method="L-BFGS-B", options=options)
-    return np.asarray(found.x) * unit
+    return np.asarray(found.x)
 
 
 def _least_violation(s: np.ndarray, excess: np.ndarray, delta: float) -> np.ndarray:
@@ -98,19 +116,19 @@ def _least_violation(s: np.ndarray, excess: np.ndarray, delta: float) -> np.ndar
 
 def sqp_step(task: Task) -> Taken:
     settings, batch, shape = task.settings, task.batch, task.shape
-    radius, horizon = settings.kl_radius * task.rate, 1.0 / (1.0 - settings.gamma)
+    radius = settings.kl_radius * task.rate
     here = networks.actor_pass(shape, task.parameters, batch.observations)
     old = here.outputs[0]
     old_logs = networks.log_prob(shape, old, batch.actions)
     centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
-    # g_n = ∇J_n, the factor 1/(1−γ) included, since the excess is in the units of J_n
-    slopes = networks.score(shape, old, batch.actions) * (centred * horizon / len(batch.actions))[:, None]  # (K, o, B)
+    # g_n = ∇J_n, not ∇L_n, since the excess is in the units of J_n
+    slopes = networks.score(shape, old, batch.actions) * (centred * task.steps / len(batch.actions))[:, None]  # (K, o, B)
     gradients = finite(here.backward(slopes), "the actor's gradient")  # (K, P)
     product = fisher_of(task, here)
     if task.directions is None:
         solutions = conjugate_gradient(product, gradients, settings.cg_iterations)
     else:
-        solutions = task.directions * horizon
+        solutions = task.directions * task.steps
     images = product(solutions)
     gram = (solutions @ images.T).double().cpu().numpy()
     step = trust_region_step((gram + gram.T) / 2, task.excess, radius)
@@ -121,7 +139,7 @@ def sqp_step(task: Task) -> Taken:
         """The surrogates agree: violations do not grow and, unless recovering, the objective does not either or a
         violation shrinks for it."""
         ratio = torch.exp(networks.log_prob(shape, new, batch.actions) - old_logs)
-        change = ((ratio - 1) * centred).mean(dim=1).double().cpu().numpy() * horizon  # (K,) of J_n, predicted
+        change = ((ratio - 1) * centred).mean(dim=1).double().cpu().numpy() * task.steps  # (K,) of J_n, predicted
         if not np.isfinite(change).all():
             return False
         holds = bool(np.all(task.excess + change[1:] <= np.maximum(task.excess, 0.0) + 1e-9))

@@ -9,9 +9,11 @@ steps, and measured episode sums, are multiplied by κ = (1−γ^L)/((1−γ)L) 
 exact for a cost that is the same at every step. A cost that comes late in an episode, or an episode that ends early, is
 another matter, and can be measured: with the sums of recent episodes, C plain and D discounted, the calibrated estimate
 
-    J_n = V_n(s_0) + κC_n − D_n           so that   J_n ≤ κb_n   says   C_n + (V_n(s_0) − D_n)/κ ≤ b_n :
+    J_n = κC_n + V_n(s_0) − D_n − E_n      so that   J_n ≤ κb_n   says   C_n + (V_n(s_0) − D_n − E_n)/κ ≤ b_n :
 
-the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it.
+the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it. E is the mean of
+γ^l V_n(s_l) over episodes cut off after l steps: the critics look beyond the cut, the budget does not. For critics that are
+right, V − D − E is what the adversary adds in l steps, and nothing at radius 0.
 """
 
 import time
@@ -82,7 +84,7 @@ class Trainer:
         self.actor = self.tensor(networks.initial_actor(rng, self.shape, settings.initial_log_std))
         self.actor_adam = Adam(self.actor[None])
         sizes = (self.encoder.size, *settings.critic_hidden, 1)
-        self.critics = Critics(self.tensor(networks.initial_rows(rng, sizes, count, 0.1)), sizes)
+        self.critics = Critics(self.tensor(networks.initial_rows(rng, sizes, count, 1e-3)), sizes)
         self.action_rng, self.batch_rng = stream(seed, ACTIONS), stream(seed, MINIBATCHES)
         self.moments = Moments(self.encoder.size)  # of observations
         self.cost_moments = Moments(count)
@@ -124,7 +126,7 @@ class Trainer:
         norms = self.critics.norms(settings.scope)
         margins = settings.radius * norms
         values = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)  # V(s_0) (K,)
-        estimates = self._calibrated(values) if settings.calibrate else values  # J (K,)
+        estimates = self._calibrated(values, mean, deviation) if settings.calibrate else values  # J (K,)
         if self.tally or (finished and self.episodes.full):
             self._offer(self._policy_tensors(mean, deviation))
         batch, directions = self._batch(trajectory, margins, mean, deviation)
@@ -139,6 +141,7 @@ class Trainer:
             chosen=index,
             weight=switch.weight(index),
             excess=estimates[1:] - budgets + settings.slack,
+            steps=self._steps_of_an_episode(),
             directions=directions,
             settings=settings,
             rate=1.0 - progress if settings.anneal else 1.0,
@@ -181,8 +184,7 @@ class Trainer:
 
     def _follow_cost_scale(self, trajectory: Trajectory) -> None:
         self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
-        rms = np.sqrt(self.cost_moments.square)
-        self.critics.rescale(np.where(rms > 1e-8, rms, 1.0) / (1.0 - self.settings.gamma))
+        self.critics.rescale(np.sqrt(self.cost_moments.square) / (1.0 - self.settings.gamma))
 
     def _batch(
         self, trajectory: Trajectory, margins: np.ndarray, mean: np.ndarray, deviation: np.ndarray
@@ -219,11 +221,19 @@ class Trainer:
 
     # Switching and ranking
 
-    def _calibrated(self, values: np.ndarray) -> np.ndarray:
-        """V(s_0) + κC − D (K,), or V(s_0) before any episode has finished."""
+    def _calibrated(self, values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+        """κC + V(s_0) − D − E (K,), or V(s_0) before any episode has finished."""
         if not self.episodes.count:
             return values
-        return values + self.share * self.episodes.mean() - self.episodes.mean_discounted()
+        left, last = self.episodes.cut_off()
+        beyond = self.critics.values(normalize(last, mean, deviation)) @ left / len(left)  # E
+        return self.share * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
+
+    def _steps_of_an_episode(self) -> float:
+        """What an advantage that is the same at every step comes to in J_n: κl for plain sums, else 1/(1−γ)."""
+        if not self.settings.calibrate:
+            return 1.0 / (1.0 - self.settings.gamma)
+        return self.share * (self.episodes.mean_length() if self.episodes.count else self.horizon)
 
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
         margins = self.settings.radius * self.critics.norms(self.settings.scope)

@@ -1,7 +1,7 @@
 """What an actor step is given, what it returns, and what the steps share.
 
 L_n(θ) = E[ π_θ(a|s)/π_old(a|s) · A_n(s,a) ]       the surrogate of cost n: at θ_old its gradient is that of J_n,
-                                                   but for the factor 1/(1−γ)
+                                                   but for the factor `Task.steps`
 """
 
 from collections.abc import Callable
@@ -36,6 +36,7 @@ class Task(NamedTuple):
     chosen: int  # the cost that the switch chose
     weight: float  # the switch's factor on it
     excess: np.ndarray  # (N,) J_n − b_n + ξ, discounted
+    steps: float  # J_n for each unit of L_n: the discounted steps of an episode
     directions: Tensor | None  # (K, P) H⁻¹∇J_n where the advantages come with them, up to the factor of L_n
     settings: DeepSettings
     rate: float  # the schedule's factor on learning rate and KL radius
@@ -56,7 +57,7 @@ def chosen_advantage(task: Task) -> Tensor:
     """(B,) of the chosen cost times the switch's weight; normalised if the settings say so (the weight drops out)."""
     advantage = task.weight * task.batch.advantages[task.chosen]
     if task.settings.normalize_advantages:
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
     return advantage
 
 

@@ -14,7 +14,7 @@ from rcac.deep.trainer import Trainer
 from rcac.experiment.benchmark.measure import Row, absent, interleaved
 from rcac.registry import algorithm
 
-SOLVED, LIMIT = 475.0, 120.0  # mean return of the last 100 episodes; seconds after which a run is given up
+SOLVED, WINDOW, LIMIT = 475.0, 100, 120.0  # mean return of so many last episodes; seconds after which a run is given up
 SEEDS = range(3)
 ALGORITHMS = ("rcac_npg", "rcac_sqp", "rcac")
 
@@ -37,7 +37,7 @@ def steps_per_second(algo: str, updates: int = 12) -> float:
 
 
 def time_to_solve(algo: str, seed: int) -> float:
-    running, start = trainer(algo, seed), time.perf_counter()
+    running, start = trainer(algo, seed, window=WINDOW), time.perf_counter()
     while not running.finished and time.perf_counter() - start < LIMIT:
         step = running.step()
         if running.episodes.full and step.metrics["return/episode"] >= SOLVED:
@@ -125,7 +125,7 @@ def peer_time_to_solve(make: Callable[..., object], seed: int) -> float:
 
         def _on_step(self) -> bool:
             recent = [episode["r"] for episode in self.model.ep_info_buffer or []]
-            if len(recent) == 100 and np.mean(recent) >= SOLVED:
+            if len(recent) == WINDOW and np.mean(recent) >= SOLVED:
                 self.taken = time.perf_counter() - start
             return self.taken == np.inf and time.perf_counter() - start < LIMIT
 
