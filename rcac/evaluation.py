@@ -4,7 +4,7 @@
 
 𝒯 is a γ-contraction and convex in V, with derivative γ T, T(s,·) = Σ_a π(a|s) q*(·|s,a). A round asks for the worst
 kernels q* at V and solves (I − γT) δ = 𝒯V − V: a handful of rounds at any γ, fewer from a nearby start. Small problems
-are factorised; large ones use BiCGSTAB on the operator, never forming T. Since |V − V*| ≤ |𝒯V − V|/(1−γ), every answer
+are factorised; large ones use BiCGSTAB on the sparse chain. Since |V − V*| ≤ |𝒯V − V|/(1−γ), every answer
 comes with a bound on its error.
 """
 
@@ -21,6 +21,7 @@ import scipy.sparse.linalg as spla
 from numba import njit
 from threadpoolctl import ThreadpoolController
 
+from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows, check_policy
 from rcac.uncertainty.base import Uncertainty, Worst, assemble
 from rcac.uncertainty.finite import FiniteKernels
@@ -29,7 +30,9 @@ from rcac.uncertainty.nominal import Nominal
 SMALL, MEDIUM = 200, 1500  # states up to which a factorisation is faster than an iteration: always, where rows are long
 PLAIN = 5  # iterations before a linear solver takes over
 MAX_ROUNDS = 200
+ALONE = 4096  # entries of a matrix up to which BLAS uses one thread anyway
 _LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
+WRITTEN_OUT = 10**8  # entries of a kernel without zeros
 ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
 ITERATED = 1e-7  # the same, in loops over problems too large to factorise
@@ -68,7 +71,8 @@ class Evaluation:
         """Discounted state occupancy under each cost's worst kernel, (N+1, S): d = (1−γ)(I − γTᵀ)⁻¹ρ."""
         gamma = self.problem.discount
         start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
-        return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
+        with one_thread(self.problem):
+            return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
 
     @cached_property
     def gradients(self) -> np.ndarray:
@@ -79,6 +83,13 @@ class Evaluation:
     def kernels(self) -> np.ndarray | list:
         """The worst kernels: dense (N+1, S, A, S), or a CSR matrix (S·A, S) for each cost of a sparse problem."""
         count, states, actions = self.q_values.shape
+        moved = self.worst.direction is not None  # all rows alike, so that they have no zeros left
+        if moved and self.problem.sparse:
+            if states * states * actions > WRITTEN_OUT:
+                raise InputError(
+                    f"kernels: this set moves every row to all {states} states, and {states * actions} such rows are too many to write out"
+                )
+            return [sp.csr_array(self.worst.dense(k, states)) for k in range(count)]
         if not self.problem.sparse:
             return np.stack([self.worst.dense(k, states) for k in range(count)]).reshape(count, states, actions, states)
         matrices = [self.worst.matrix(k, states).copy() for k in range(count)]
@@ -112,11 +123,12 @@ def evaluate_checked(
     """`evaluate` for loops: the policy and the set are known to fit."""
     if tolerance is None:
         tolerance = TOLERANCE if _factorised(problem.num_states, len(problem.rows.data)) else ITERATED
-    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
-        return _evaluate_each(problem, policy, uncertainty, tolerance)
-    values, memory = warm or Warm(_nominal_values(problem, policy), None)
-    fixed = newton(problem.rows, problem.costs, policy, problem.discount, uncertainty, values, memory, tolerance)
-    returns = fixed.values @ problem.initial
+    with one_thread(problem):
+        if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
+            return _evaluate_each(problem, policy, uncertainty, tolerance)
+        values, memory = warm or Warm(_nominal_values(problem, policy), None)
+        fixed = newton(problem.rows, problem.costs, policy, problem.discount, uncertainty, values, memory, tolerance)
+        returns = fixed.values @ problem.initial
     return Evaluation(
         returns, fixed.values, fixed.q_values, fixed.error_bound, fixed.rounds, fixed.worst, policy, problem
     )
@@ -125,12 +137,12 @@ def evaluate_checked(
 def evaluate_under(problem: RCMDP, policy: np.ndarray, kernels: Worst) -> Evaluation:
     """Evaluation where the adversaries do not move: cost k has kernel k."""
     right = np.einsum("sa,ksa->ks", policy, problem.costs)
-    values = _linear_solve(_Step(policy, kernels, problem.discount), right, rtol=1e-8)
-    q_values = problem.costs + problem.discount * kernels.expectations(values).reshape(problem.costs.shape)
+    with one_thread(problem):
+        values = _linear_solve(_Step(policy, kernels, problem.discount), right, rtol=1e-8)
+        q_values = problem.costs + problem.discount * kernels.expectations(values).reshape(problem.costs.shape)
+        returns = values @ problem.initial
     residual = float(np.abs(np.einsum("sa,ksa->ks", policy, q_values) - values).max())
-    return Evaluation(
-        values @ problem.initial, values, q_values, residual / (1 - problem.discount), 0, kernels, policy, problem
-    )
+    return Evaluation(returns, values, q_values, residual / (1 - problem.discount), 0, kernels, policy, problem)
 
 
 def mean_kernels(parts: Iterable[Worst], states: int) -> Worst:
@@ -172,8 +184,7 @@ def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
         chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
     else:
         chain = (policy[:, None] @ problem.kernel)[None, :, 0]
-    with _one_thread(problem.num_states):
-        return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
+    return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,9 @@ def newton(
     return FixedPoint(image, q_values, worst, bound, rounds)
 
 
+Product = Callable[[np.ndarray], np.ndarray]  # with a matrix (S, S)
+
+
 @dataclass(frozen=True)
 class _Step:
     """x ↦ x − γ T x for each cost's T(s,·) = Σ_a π(a|s) q(·|s,a)."""
@@ -233,7 +247,7 @@ class _Step:
     worst: Worst
     discount: float
 
-    def operator(self, k: int, transposed: bool) -> Callable[[np.ndarray], np.ndarray]:
+    def operator(self, k: int, transposed: bool) -> Product:
         """The product with I − γT_k, or with its transpose."""
         chain = _merged(self.worst.chain(k, self.policy))
         rank_one = self.worst.direction is not None
@@ -299,43 +313,55 @@ def _factorised(states: int, entries: int) -> bool:
     return states <= SMALL or (states <= MEDIUM and states * states <= 4 * entries)
 
 
-def _one_thread(states: int) -> AbstractContextManager:
-    """Linear algebra by one thread: for matrices of this size more do not pay, and they spin on while others sweep."""
-    return _LIBRARIES.limit(limits=1, user_api="blas") if states > SMALL else nullcontext()
+def one_thread(problem: RCMDP) -> AbstractContextManager:
+    """Linear algebra by one thread: sums then come out the same on any machine, and for matrices of these sizes more threads
+    do not pay, and spin on while others sweep."""
+    large = max(problem.num_states**2, problem.costs.size) > ALONE
+    return _LIBRARIES.limit(limits=1, user_api="blas") if large else nullcontext()
 
 
 def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, rtol: float) -> np.ndarray:
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
     states, worst = step.policy.shape[0], step.worst
     if _factorised(states, worst.indptr[-1]):
-        with _one_thread(states):
-            if worst.direction is None and worst.entries is not None and not transposed:
-                indices = np.atleast_2d(worst.indices)
-                return _factorise(step.policy, worst.indptr, indices, worst.data, step.discount, right)
-            matrix = _away(worst.mixed(step.policy), step.discount)
-            return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
-    out = np.empty_like(right)
-    for k in range(len(right)):
-        product = step.operator(k, transposed)
-        operator = spla.LinearOperator((states, states), matvec=product, dtype=float)
-        size = float(np.abs(right[k]).max())
-        if size == 0.0:
-            out[k] = 0.0
-            continue
-        # A constant right side is an eigenvector of the transposed chain, on which the method breaks down at once; a few
-        # plain iterations x ← right + γTx lead away from it.
-        start = right[k] / size
-        for _ in range(PLAIN):
-            start = right[k] / size + (start - product(start))
-        x, failed = spla.bicgstab(operator, right[k] / size, x0=start, rtol=rtol, atol=0.0, maxiter=2000)
-        if failed:
-            x, failed = spla.gmres(operator, right[k] / size, x0=x, rtol=rtol, atol=0.0, restart=50, maxiter=100)
-        if failed:  # plain iteration always converges: x ← right + γTx
-            x = right[k] / size
-            for _ in range(int(np.log(rtol) / np.log(step.discount)) + 1):
-                x = right[k] / size + (x - product(x))
-        out[k] = x * size
-    return out
+        if worst.direction is None and worst.entries is not None and not transposed:
+            indices = np.atleast_2d(worst.indices)
+            return _factorise(step.policy, worst.indptr, indices, worst.data, step.discount, right)
+        matrix = _away(worst.mixed(step.policy), step.discount)
+        return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
+    return np.stack([_iterate(step.operator(k, transposed), right[k], rtol, step.discount) for k in range(len(right))])
+
+
+def _iterate(product: Product, right: np.ndarray, rtol: float, discount: float) -> np.ndarray:
+    """Solve x − γTx = right until the residual is at most `rtol` of the right side.
+
+    Residuals are computed anew after each method: BiCGSTAB that breaks down may call anything a solution. Plain iteration,
+    x ← right + γTx, always converges; a few of these also lead away from a constant right side, which is an eigenvector of
+    the transposed chain, on which BiCGSTAB breaks down at once.
+    """
+    scale = float(np.abs(right).max())
+    if scale == 0.0:
+        return np.zeros_like(right)
+    right = right / scale
+    goal, operator = rtol * float(np.linalg.norm(right)), spla.LinearOperator((len(right),) * 2, matvec=product, dtype=float)
+    x, residual = right, right - product(right)
+    for _ in range(PLAIN):
+        x = x + residual
+        residual = right - product(x)
+    for method, options in (*2 * [(spla.bicgstab, {"maxiter": 2000})], (spla.gmres, {"restart": 50, "maxiter": 20})):
+        if np.linalg.norm(residual) <= goal:
+            return x * scale
+        with np.errstate(all="ignore"):
+            moved = x + method(operator, residual, rtol=0.0, atol=goal, **options)[0]
+            left = right - product(moved)
+            if np.linalg.norm(left) < np.linalg.norm(residual):
+                x, residual = moved, left
+    for _ in range(int(np.log(rtol / len(right)) / np.log(discount)) + 1):
+        if np.linalg.norm(residual) <= goal:
+            break
+        x = x + residual
+        residual = right - product(x)
+    return x * scale
 
 
 def _evaluate_each(problem: RCMDP, policy: np.ndarray, uncertainty: FiniteKernels, tolerance: float) -> Evaluation:

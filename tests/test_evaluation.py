@@ -1,5 +1,8 @@
 """Robust evaluation against plain robust value iteration, finite differences, closed forms and its own error bound."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -273,9 +276,12 @@ def test_sparse_problems_and_the_iterative_solver_agree_with_dense(name, rng, mo
         np.testing.assert_allclose(found.values, expected.values, atol=1e-8)
         np.testing.assert_allclose(found.occupancy, expected.occupancy, atol=1e-10)
         assert found.error_bound < 1e-6
-    if name != "linear_ipm":  # its kernels are dense beside the compressed part
-        assert sp.issparse(found.kernels[0])
-        np.testing.assert_allclose(found.kernels[1].toarray(), expected.kernels[1].reshape(36, 12), atol=1e-6)
+    assert sp.issparse(found.kernels[0])
+    np.testing.assert_allclose(found.kernels[1].toarray(), expected.kernels[1].reshape(36, 12), atol=1e-6)
+    if name == "linear_ipm":
+        monkeypatch.setattr(rcac.evaluation, "WRITTEN_OUT", 12 * 36 - 1)
+        with pytest.raises(InputError, match="36 such rows are too many to write out"):
+            evaluate(sparse, policy, uncertainty).kernels  # noqa: B018
 
 
 def test_a_large_sparse_problem():
@@ -367,3 +373,50 @@ def test_occupancies_of_large_problems_are_exact_from_a_uniform_start():
         chain = (policy[:, :, None] * kernel.toarray().reshape(625, 10, 625)).sum(axis=1)
         expected = 0.01 * np.linalg.solve(np.eye(625) - 0.99 * chain.T, problem.initial)
         np.testing.assert_allclose(found.occupancy[k], expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("ends", ["circle", "line"])
+@pytest.mark.parametrize("start", ["first", "uniform"])
+def test_occupancies_of_chains_on_which_bicgstab_breaks_down(ends, start):
+    """It then calls numbers as large as 1e100 a solution; γ .9999 asks for more than it can do in one go."""
+    for states, gamma, seed in ((300, 0.9, 0), (1000, 0.9, 1), (1000, 0.95, 2), (400, 0.9999, 3)):
+        every = np.arange(states)
+        following = (every + 1) % states if ends == "circle" else np.minimum(every + 1, states - 1)
+        kernel = sp.csr_array((np.ones(states), following, np.arange(states + 1)), shape=(states, states))
+        cost = np.random.default_rng(seed).random((1, states, 1))
+        initial = np.eye(states)[0] if start == "first" else np.full(states, 1 / states)
+        found = evaluate(RCMDP(kernel, cost, [], initial, gamma), np.ones((states, 1)), TotalVariation(0.05))
+        matrix = sp.eye_array(states) - gamma * found.kernels[0].T
+        expected = sp.linalg.spsolve(matrix.tocsc(), (1 - gamma) * initial)
+        np.testing.assert_allclose(found.occupancy[0], expected, atol=1e-9)
+        assert found.returns[0] == pytest.approx(expected @ cost[0, :, 0] / (1 - gamma), abs=1e-6 * found.returns[0])
+
+
+THREADED = """
+import hashlib, sys
+import numpy as np
+from rcac import RCMDP, evaluate, solve
+from rcac.experiment.benchmark import problems
+from rcac.uncertainty import KLBall, TotalVariation
+
+def told(*arrays):
+    print(hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest())
+
+for made in (problems.dense(180, 5, 0.95), problems.sparse(12_000, 3, 5, 0.9)):
+    problem = RCMDP(made.kernel, made.costs, [0.6 / (1 - made.discount)], made.initial, made.discount)
+    found = evaluate(problem, problems.random_policy(problem), TotalVariation(0.05))
+    told(found.values, found.returns, found.occupancy)
+    told(solve(problem, "rsqp", KLBall(0.05), iterations=4).policy)
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    """Neither of numba's nor of those of the linear algebra, which a process reads when it starts."""
+    found = []
+    for count in ("1", "2"):
+        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), count)
+        done = subprocess.run([sys.executable, "-c", THREADED], env={**os.environ, **threads}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout)
+    assert found[0] == found[1]
+    assert len(found[0].split()) == 4

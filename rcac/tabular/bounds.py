@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from rcac.errors import Infeasible, InputError
-from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton
+from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton, one_thread
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
 from rcac.uncertainty.finite import FiniteKernels
@@ -53,6 +53,13 @@ def _minimise(
     problem: RCMDP, cost: np.ndarray, uncertainty: Uncertainty, start: np.ndarray, tolerance: float = 1e-10
 ) -> Alone:
     """Robust policy iteration on a cost (S, A), from values (S,)."""
+    with one_thread(problem):
+        return _policy_iteration(problem, cost, uncertainty, start, tolerance)
+
+
+def _policy_iteration(
+    problem: RCMDP, cost: np.ndarray, uncertainty: Uncertainty, start: np.ndarray, tolerance: float
+) -> Alone:
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     every, values, memory, choice = np.arange(states), start[None], None, None
     for rounds in range(MAX_ROUNDS):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcac.errors import InputError
-from rcac.evaluation import Evaluation, Warm, evaluate_checked
+from rcac.evaluation import Evaluation, Warm, evaluate_checked, one_thread
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
 from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
@@ -87,6 +87,10 @@ class Solver:
         return self.step_part.stop_reason or ("iterations used" if self.position >= self.total else "not finished")
 
     def step(self) -> Step:
+        with one_thread(self.problem):
+            return self._step()
+
+    def _step(self) -> Step:
         before, problem = self.evaluation, self.problem
         if before is None:
             index, kept = self.switch.choose(np.full(len(problem.budgets) + 1, -np.inf), problem.budgets), True
