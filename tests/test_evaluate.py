@@ -1,10 +1,14 @@
 """Evaluation under perturbations: scores against plain loops and closed forms, statistics by hand, errors in one line."""
 
 import csv
+import io
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,17 +16,22 @@ import pytest
 import yaml
 from conftest import random_policy, random_problem
 from gymnasium.spaces import Box, Discrete
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich.console import Console
 from scipy.optimize import linprog
 
 import rcac
 from rcac import registry
 from rcac.errors import InputError
 from rcac.experiment import cli, perturbations, robustness, runfolder, style
+from rcac.experiment import evaluate as evaluation
 from rcac.experiment.config import compose
 from rcac.experiment.perturbations import Condition, random_kernels
+from rcac.experiment.plots import BUDGET
 from rcac.experiment.policy import space_card
 from rcac.experiment.robustness import Record, Run
-from rcac.experiment.robustness_plots import choose_looks
+from rcac.experiment.robustness_plots import choose_looks, draw
 from rcac.experiment.robustness_summary import Method, summarise
 from rcac.experiment.robustness_tables import report, sweep_table
 from rcac.experiment.runfolder import RunFolder
@@ -32,7 +41,7 @@ from rcac.uncertainty import ChiSquare, KLBall, KLPenalty, LinearIPM, TotalVaria
 from rcac.uncertainty.named import steps_between
 
 STEPS = 40
-BALANCING, FALLING = (0.2, 0.4, 4.0, 1.0), (0.0, 0.0, -1.0, 0.0)  # push right if weights · observation > 0
+BALANCING, FALLING = (0.2, 0.4, 4.0, 1.0), (0.0, 0.2, -1.0, 0.0)  # push right if weights · observation > 0
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +208,80 @@ def test_no_sweep_is_one_condition_as_in_training(cartpoles, evaluate):
     assert not (cartpoles.parent / first["run"] / "evaluation.md").exists()
 
 
+def test_an_evaluation_replaces_the_earlier_one(cartpoles, evaluate, monkeypatch):
+    """Table, report and figures are of the same evaluation; whatever else is there stays."""
+    monkeypatch.setattr(style, "save", lambda _, folder, name: (folder / f"{name}.png").write_text("a figure"))
+    run = next((cartpoles / "cartpole" / "rcac").glob("*seed0"))
+    for root, plots in ((run, run / "plots"), (cartpoles, cartpoles / "evaluation_plots")):
+        plots.mkdir(exist_ok=True)
+        for name in ("training.png", "evaluation.png"):
+            (plots / name).write_text("not of an evaluation")
+        for name in ("wind", "mass"):
+            evaluate(f"run={root} episodes=1 sweep.{name}=1,2")
+            figures = {f"evaluation_cartpole_{name}.png", f"evaluation_cartpole_{name}_worst.png"}
+            assert {path.name for path in plots.iterdir()} == {"training.png", "evaluation.png", *figures}
+            assert {row["perturbation"] for row in table(root)} == {name}
+            assert "wind:" not in (root / "evaluation.md").read_text() or name == "wind"
+        (plots / "evaluation_cartpole_old.pdf").write_text("a figure")
+        assert evaluate(f"run={root} episodes=1 sweep.nose=1").code == 2
+        assert (plots / "evaluation_cartpole_mass.png").exists()  # bad input takes nothing away
+        assert evaluate(f"run={root} episodes=1").code == 0
+        found = {path.name for path in plots.iterdir()} - {"training.png", "evaluation.png"}
+        assert found == (set() if root == run else {"evaluation_cartpole_as_in_training.png"})
+        assert (root / "evaluation.md").exists() == (root != run)
+
+
+def test_a_progress_bar_on_a_terminal(cartpoles, evaluate, monkeypatch):
+    for terminal in (True, False):
+        said = io.StringIO()
+        shown = Console(file=said, force_terminal=terminal, width=100)
+        monkeypatch.setattr(evaluation, "Console", lambda c=shown, stderr=False, **_: c if stderr else Console())
+        assert evaluate(f"run={cartpoles} episodes=1 sweep.wind=0,2").code == 0
+        if terminal:
+            for part in ("0/8", "8/8", "cartpole/cac/", "wind 2"):  # four runs at two strengths, the last one named
+                assert part in said.getvalue()
+        else:
+            assert said.getvalue() == ""
+
+
+def test_nobody_reads_to_the_end(cartpoles):
+    """As in `evaluate.py … | head`, of a reader who has left before the first word: nothing said, and no failure."""
+    script = Path(__file__).parent.parent / "scripts" / "evaluate.py"
+    command = [sys.executable, str(script), f"run={cartpoles}", "episodes=1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()  # type: ignore[union-attr]
+        assert process.stderr.read() == b""  # type: ignore[union-attr]
+        assert process.wait(60) == 0
+    assert (cartpoles / "evaluation.md").is_file()
+    assert len(table(cartpoles)) == 8
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_reader_may_leave_at_any_word(cartpoles, monkeypatch, tmp_path, wide):
+    """A pipe breaks in rich's table, in a line after it, or in the last flush."""
+    run = cartpoles if wide else next((cartpoles / "cartpole" / "rcac").glob("*seed0"))
+
+    class Pipe(io.TextIOWrapper):
+        left = 0
+
+        def write(self, text):
+            Pipe.left -= 1
+            if Pipe.left < 0:
+                raise BrokenPipeError(32, "Broken pipe")
+            return len(text)
+
+        def flush(self):
+            if Pipe.left <= 0:
+                raise BrokenPipeError(32, "Broken pipe")
+
+    for words in range(6):
+        Pipe.left = words
+        with (tmp_path / "out").open("wb") as raw, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", Pipe(raw, write_through=True))
+            assert evaluation.main([f"run={run}", "episodes=1"]) == 0
+            Pipe.left = 10  # closes in peace
+
+
 def test_one_run_has_no_interval(cartpoles, evaluate):
     run = next((cartpoles / "cartpole" / "rcac").glob("*seed0"))
     done = evaluate(f"run={run} sweep.gravity=1,1.5 episodes=2")
@@ -210,6 +293,8 @@ def test_one_run_has_no_interval(cartpoles, evaluate):
 
 class Echo(gym.Env):
     """Sees 0 and earns its action, and a bonus, at every step; costs what it truly saw."""
+
+    metadata: ClassVar[dict] = {"cost_units": ["Σ|o|"]}
 
     def __init__(self, bonus: float = 0.0) -> None:
         self.observation_space, self.action_space = Box(-9.0, 9.0, (1,), np.float32), Discrete(2)
@@ -532,6 +617,140 @@ def test_figures_are_written(cartpoles, evaluate, monkeypatch):
     }
 
 
+@pytest.fixture
+def figures(monkeypatch) -> dict[str, Figure]:
+    """What would be saved, by name."""
+    kept: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "save", lambda shown, folder, name: kept.__setitem__(name, shown))
+    return kept
+
+
+def lines(axes, colour: str) -> list:
+    return [line for line in axes.lines if line.get_color() == colour]
+
+
+def test_what_a_figure_shows(figures):
+    """Estimates, intervals, budget and feasible fraction of two methods, one of several seeds."""
+    returns, costs = (
+        {0.0: [5, 1, 9], 1.0: [4, 2, 8], 2.0: [3, 0, 7]},
+        {0.0: [8, 9, 7], 1.0: [8, 12, 9], 2.0: [20, 12, 9]},
+    )
+    records = [record(k, s, returns[s][k], costs[s][k]) for k in range(3) for s in returns]
+    records += [record(0, s, 6.0 - s, 9.0 + s, "cac") for s in returns]
+    [sweep] = summarise(records)
+    draw([sweep], Path())
+    assert list(figures) == ["evaluation_here_wind", "evaluation_here_wind_worst"]
+    colours = [look.colour for look in choose_looks([curve.method for curve in sweep.curves]).values()]
+    first, second, third = figures["evaluation_here_wind"].axes
+    assert [axes.get_xlabel() for axes in (first, second, third)] == ["wind (N, to the right)"] * 3
+    labels = ["mean return of an episode", "mean cost of an episode", "within every budget"]
+    assert [axes.get_ylabel() for axes in (first, second, third)] == labels
+    for index, axes in enumerate((first, second)):
+        for colour, curve in zip(colours, sweep.curves, strict=True):
+            [line] = lines(axes, colour)
+            np.testing.assert_array_equal(line.get_xdata(), [0, 1, 2])
+            np.testing.assert_array_equal(line.get_ydata(), [point.terms[index].estimate for point in curve.points])
+        [band] = axes.collections  # the method of one seed has none
+        corners = {(float(x), float(y)) for x, y in band.get_paths()[0].vertices}
+        ends = [point.terms[index] for point in sweep.curves[0].points]
+        assert corners == {(s, y) for s, end in zip(returns, ends, strict=True) for y in (end.low, end.high)}
+        assert all(end.low < end.high for end in ends)
+    [budget] = lines(second, BUDGET)
+    assert list(budget.get_ydata()) == [10, 10]
+    assert [text.get_text() for text in second.texts] == ["budget\n10"]
+    assert not lines(first, BUDGET)
+    for colour, apart, shares in ((colours[0], -0.6, [100, 200 / 3, 100 / 3]), (colours[1], 0.6, [100, 100, 0])):
+        seeds, single = lines(third, colour)
+        np.testing.assert_allclose(seeds.get_ydata(), np.array(shares) + apart)
+        np.testing.assert_allclose(single.get_ydata(), [50, 50, 50])
+        assert single.get_linestyle() == ":"
+
+
+def test_what_the_figure_of_the_worst_shows(figures):
+    returns, costs = {0.0: [5, 1, 9], 1.0: [4, 2, 8]}, {0.0: [8, 9, 7], 1.0: [7, 12, 9]}
+    records = [record(k, s, returns[s][k], costs[s][k]) for k in range(3) for s in returns]
+    records += [record(0, s, 6.0 - s, 9.0 + s, "cac") for s in returns]
+    [sweep] = summarise(records)
+    draw([sweep], Path())
+    shown = figures["evaluation_here_wind_worst"]
+    colours = [look.colour for look in choose_looks([curve.method for curve in sweep.curves]).values()]
+    labels = ["least mean return of an episode", "largest mean cost of an episode"]
+    assert [axes.get_xlabel() for axes in shown.axes] == labels
+    middle = {"return": (0.25 * 1 + 4 + 0.25 * 8) / 1.5, "cost": (0.25 * 8 + 9 + 0.25 * 12) / 1.5}
+    for axes, expected, alone in zip(shown.axes, middle.values(), (5.0, 10.0), strict=True):
+        bar, mark = lines(axes, colours[0])
+        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (pytest.approx(expected), 1)
+        low, high = bar.get_xdata()
+        assert low < expected < high
+        [mark] = lines(axes, colours[1])  # one seed: no interval
+        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (alone, 0)
+    assert [label.get_text() for label in shown.axes[0].get_yticklabels()] == ["RCAC", "CAC"]
+    [budget] = lines(shown.axes[1], BUDGET)
+    assert list(budget.get_xdata()) == [10, 10]
+    assert "worst over wind 0 to 1 for each seed" in shown.get_supxlabel()
+
+
+def test_names_of_any_length_have_room(figures):
+    """Nothing is cut off, nothing overlaps, and panels stay as wide as they are."""
+    settings = "lam={}, rollout_length=128, gamma=0.995, actor_hidden=[64, 64], actor_lr=0.001, path=/where/it/is.npz"
+    records = []
+    for number in range(4):
+        for strength in (0.0, 1.0):
+            one = record(0, strength, 5.0 + number, 5.0)
+            run = one.run._replace(setting=settings.format(number), folder=Path(str(number)))
+            records.append(one._replace(run=run._replace(env="cartpole mass=1.0, length=2.0, gravity=1.5, force=3.0")))
+    draw([sweep._replace(units=["Σ|x| (m)"]) for sweep in summarise(records)], Path())
+    assert len(figures) == 2
+    for shown in figures.values():
+        canvas = FigureCanvasAgg(shown)
+        canvas.draw()
+        pen, edge = canvas.get_renderer(), shown.bbox
+        words = [text for axes in shown.axes for text in (axes.xaxis.label, axes.yaxis.label, axes._left_title)]
+        words += [text for legend in shown.legends for text in legend.get_texts()]
+        words += [*shown.axes[0].get_yticklabels(), shown._supxlabel]
+        boxes = [text.get_window_extent(pen) for text in words if text.get_text()]
+        for box in boxes:
+            assert edge.x0 <= box.x0 < box.x1 <= edge.x1
+            assert edge.y0 <= box.y0 < box.y1 <= edge.y1
+        for index, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[:index])
+        for axes in shown.axes:
+            place = axes.get_window_extent(pen)
+            assert place.width / shown.dpi > 1.7
+            assert place.height / shown.dpi > 1.5
+    assert "actor_hidden=[64,\N{NO-BREAK SPACE}64]" in " ".join(text.get_text() for text in words)
+
+
+def test_the_unit_of_a_cost_is_what_the_environment_says(echo, evaluate, figures):
+    evaluate(f"run={echo} episodes=1 sweep.bonus=0,1")
+    lines, worst = figures.values()
+    assert [axes.get_ylabel() for axes in lines.axes][:2] == [
+        "mean return of an episode",
+        "mean cost of an episode,\nΣ|o|",
+    ]
+    assert worst.axes[1].get_xlabel() == "largest mean cost of an episode,\nΣ|o|"
+
+
+def test_runs_that_are_all_alike_have_no_interval(tmp_path, evaluate, figures, rng):
+    """A method without chance gives every seed the same policy: no sample."""
+    policy = tabular(rng.dirichlet(np.ones(2), size=6))
+    for seed in (0, 1):
+        made(tmp_path, f"{RIVER} seed={seed}", policy)
+    done = evaluate(f"run={tmp_path} sweep.radius=0,0.01")
+    assert done.code == 0, done.err
+    assert len(table(tmp_path)) == 2 * 2 * 2  # every run is there
+    text = (tmp_path / "evaluation.md").read_text()
+    assert "[" not in text
+    assert "| RSQP | 2 alike | 0 |" in text
+    assert "nor have seeds whose runs are all alike" in done.out
+    for shown in figures.values():
+        assert "n = 2, all runs of a method alike, no interval" in shown.get_supxlabel().replace("\n", " ")
+        assert not any(axes.collections for axes in shown.axes)
+    made(tmp_path, f"{RIVER} seed=2", tabular(rng.dirichlet(np.ones(2), size=6)))
+    evaluate(f"run={tmp_path} sweep.radius=0,0.01")
+    assert "| RSQP | 3 | 0 | " in (tmp_path / "evaluation.md").read_text()  # the third makes it a sample
+
+
 def test_methods_look_different():
     methods = [Method(algo, setting) for algo in ("rsqp", "rcac_sqp", "cac", "mine") for setting in ("", "a=1", "a=2")]
     looks = choose_looks(methods)
@@ -555,6 +774,10 @@ def test_methods_look_different():
         ("sweep.noise=0,,1", "sweep.noise[1]: '' given, numbers like"),
         ("sweep.noise=inf", "sweep.noise[0]: inf given, finite numbers like"),
         ("sweep.=1", "sweep.: nothing given"),
+        (
+            "sweep.noise=0.1,0 sweep.wind=1 sweep.noise=0.2",
+            "sweep.noise: given twice, all strengths in one expected, sweep.noise=0,0.1,0.2",
+        ),
         ("sweep.action_flip=0,2", "sweep.action_flip: 2 given for cartpole: env.kwargs.action_flip: 2.0 given"),
         ("sweep.action_noise=-1", "sweep.action_noise: -1 given for cartpole: strength: -1.0 given"),
         ("kernels=0", "kernels: 0 given, a whole number ≥ 1 expected"),

@@ -72,6 +72,7 @@ class NoisyCartPole(CartPoleEnv):
     | `render_mode` | `None` | `"human"` or `"rgb_array"` |
     """
 
+    metadata = {**CartPoleEnv.metadata, "cost_units": ["Σ|x| (m)"]}  # noqa: RUF012
     state: np.ndarray | None
 
     def __init__(self, reward: str = "upright", render_mode: str | None = None, **perturbation: Any) -> None:

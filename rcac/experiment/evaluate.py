@@ -1,12 +1,14 @@
 """The command `rcac-evaluate`: how good are trained policies, as they were trained and under perturbations?
 
 One run as it is gets a small table. Several runs, or sweeps of perturbations, get tables over seeds (terminal and
-`evaluation.md`) and figures. All scores are in `evaluation.csv`.
+`evaluation.md`) and figures. All scores are in `evaluation.csv`. An evaluation replaces the earlier one of its folder.
 """
 
 import contextlib
 import csv
 import io
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from rcac.experiment.environments import make_env
 from rcac.experiment.policy import load_policy
 from rcac.experiment.results import shown_path
 from rcac.experiment.robustness import Record, Run
-from rcac.experiment.robustness_summary import summarise
+from rcac.experiment.robustness_summary import Sweep, summarise
 from rcac.experiment.runfolder import RunFolder, replace_file
 from rcac.experiment.schema import Config
 from rcac.experiment.scores import Settings, play
@@ -54,15 +56,22 @@ def main(overrides: list[str]) -> int:
             raise InputError("record: true given, the folder of one run expected as run")
         record(settings, runs[0].config, RunFolder.open(root))
     records = _scored(robustness.plan(runs, sweeps), settings)
+    study = _study(records, settings) if sweeps or not alone else None
+    plots = root / ("plots" if alone else "evaluation_plots")
     with _writing(settings.run):
+        _remove_earlier(root, plots)
         replace_file(root / TABLE, _csv(records, settings, changes).encode())
-    if alone and not sweeps:
-        config = records[0].run.config
-        kind = config.uncertainty["name"] if config.uncertainty else None
-        Console().print(robustness_tables.run_table(records[0].rows, config.env.name, kind))
-    else:
-        _report(records, root, "plots" if alone else "evaluation_plots", settings)
-    print(shown_path(root / TABLE))
+        if study:
+            _write(study, root, plots)
+    with _while_somebody_reads():
+        if study:
+            _show(study)
+            print(shown_path(root / REPORT), shown_path(plots), sep="\n")
+        else:
+            config = records[0].run.config
+            kind = config.uncertainty["name"] if config.uncertainty else None
+            Console().print(robustness_tables.run_table(records[0].rows, config.env.name, kind))
+        print(shown_path(root / TABLE))
     return 0
 
 
@@ -72,6 +81,22 @@ def _writing(folder: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"run {folder}: cannot be written ({error.strerror}: {error.filename})") from error
+
+
+@contextlib.contextmanager
+def _while_somebody_reads() -> Iterator[None]:
+    """In `rcac-evaluate … | head` the rest is not said, and all is well: the files are written."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the second is how rich says it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes in the end
+
+
+def _remove_earlier(root: Path, plots: Path) -> None:
+    """What an earlier evaluation wrote; a run's other figures stay."""
+    for path in (root / REPORT, *plots.glob("evaluation_*.png"), *plots.glob("evaluation_*.pdf")):
+        path.unlink(missing_ok=True)
 
 
 def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: Settings) -> list[Record]:
@@ -102,30 +127,43 @@ def _csv(records: list[Record], settings: Settings, changes: list[str]) -> str:
     return text.getvalue()
 
 
-def _report(records: list[Record], root: Path, plots: str, settings: Settings) -> None:
-    from rcac.experiment.robustness_plots import draw
+class Study(NamedTuple):
+    """Several runs or conditions together."""
 
-    sweeps = summarise(records)
+    sweeps: list[Sweep]
+    about: str  # how it was measured
+
+
+def _study(records: list[Record], settings: Settings) -> Study:
+    configs = {record.run.env: record.run.config for record in records}
+    units = {env: perturbations.cost_units(config) for env, config in configs.items()}
+    sweeps = [sweep._replace(units=units[sweep.env]) for sweep in summarise(records)]
     kinds = {"episodes": settings.episodes, "kernels": settings.kernels}
     drawn = [f"{count} {kind}" for kind, count in kinds.items() if any(sweep.drawn == kind for sweep in sweeps)]
-    about = f"{' and '.join(drawn)} for each run and strength." if drawn else "Exact values."
-    with _writing(settings.run):
-        replace_file(root / REPORT, robustness_tables.report(sweeps, about).encode())
-        (root / plots).mkdir(exist_ok=True)
-        draw(sweeps, root / plots)
+    return Study(sweeps, f"{' and '.join(drawn)} for each run and strength." if drawn else "Exact values.")
+
+
+def _write(study: Study, root: Path, plots: Path) -> None:
+    from rcac.experiment.robustness_plots import draw
+
+    replace_file(root / REPORT, robustness_tables.report(*study).encode())
+    plots.mkdir(exist_ok=True)
+    draw(study.sweeps, plots)
+
+
+def _show(study: Study) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH)
-    for sweep in sweeps:
+    for sweep in study.sweeps:
         console.print(robustness_tables.sweep_table(sweep))
-    print(f"{about} {robustness_tables.NOTE}")
-    print(shown_path(root / REPORT), shown_path(root / plots), sep="\n")
+    print(f"{study.about} {robustness_tables.NOTE}")
 
 
 def read(overrides: Iterable[str]) -> Asked:
     """What is asked for, checked as far as it can be without the runs."""
     own = OmegaConf.structured(Settings)
     texts = list(overrides)
-    sweeps = dict(perturbations.parse(text) for text in texts if text.startswith(perturbations.PREFIX))
+    sweeps = perturbations.parse_all(text for text in texts if text.startswith(perturbations.PREFIX))
     texts = [text for text in texts if not text.startswith(perturbations.PREFIX)]
     changes = []
     for text, (key, value) in zip(texts, configuration.parse(texts), strict=True):

@@ -10,7 +10,7 @@ Each sweep is alone: whatever it does not name is as in training.
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -96,6 +96,17 @@ def parse(text: str) -> tuple[str, list[float]]:
     return name, sorted(strengths)
 
 
+def parse_all(texts: Iterable[str]) -> dict[str, list[float]]:
+    """The strengths of each perturbation, in the order given."""
+    found: dict[str, list[float]] = {}
+    for name, strengths in map(parse, texts):
+        if name in found:
+            both = ",".join(f"{strength:g}" for strength in sorted({*found[name], *strengths}))
+            raise InputError(f"{PREFIX}{name}: given twice, all strengths in one expected, {PREFIX}{name}={both}")
+        found[name] = strengths
+    return found
+
+
 def unperturbed(config: Config) -> Condition:
     return Condition(TRAINING, None, config, set_words(config.uncertainty))
 
@@ -154,6 +165,15 @@ def _with_wrapper(config: Config, name: str, strength: float) -> Condition:
 def _with_set(config: Config, name: str, key: str, measure: str, strength: float) -> Condition:
     row = dict(config.uncertainty or {}) | {key: strength}
     return Condition(name, strength, replace(config, uncertainty=row), set_words(row, key), measure)
+
+
+def cost_units(config: Config) -> list[str]:
+    """What an environment says of its costs, one for each: `metadata["cost_units"]`, as in ["Σ|x| (m)"]."""
+    single = open_env(config.env).env
+    try:
+        return list(map(str, single.metadata.get("cost_units", [])))
+    finally:
+        single.close()
 
 
 def set_words(row: dict[str, Any] | None, without: str = "") -> str:

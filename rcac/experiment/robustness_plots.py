@@ -1,6 +1,7 @@
 """Figures of a study: return, costs and feasible fraction against the strength of a perturbation, and the worst of it."""
 
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from rcac.experiment.style import Look
 MARKERS, DASHES = "Dos^vXP*<>", ["-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (4, 1, 1, 1)), (0, (6, 1, 1, 1))]
 WIDE = 50.0  # strengths whose sizes differ by more than this are drawn side by side, not to scale
 INTERVALS = "interquartile means over seeds, 95 % bootstrap intervals"
+PANEL, NAME = 3.0, 2.4  # inches: width of a panel, and of a method's name before it is wrapped
+LETTER, LINE = 0.0078, 0.0175  # inches for each point of size: width of a letter at most, height of a line
 
 
 def draw(sweeps: list[Sweep], folder: Path) -> None:
@@ -52,13 +55,13 @@ def choose_looks(methods: list[Method]) -> dict[Method, Look]:
 
 def _against_strength(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
     panels = len(sweep.labels) + sweep.constrained
-    rows = -(-len(looks) // 3)
-    shown = style.figure(3.0 * panels, 2.8 + 0.2 * rows)
+    shown = _canvas(PANEL * panels, 2.3, sweep, _small_print(sweep))
+    _legend(shown, list(looks.values()))
     every = shown.subplots(1, panels, squeeze=False)[0]
     places, ticks = _places(sweep.strengths)
     words = AXES.get(sweep.perturbation, sweep.perturbation)
     for index, (axes, label) in enumerate(zip(every, sweep.labels, strict=False)):
-        style.panel(axes, sweep.env if index == 0 else "", words, _quantity(sweep, label))
+        style.panel(axes, _title(sweep) if index == 0 else "", words, _quantity(sweep, index))
         for curve in sweep.curves:
             _line(axes, places, curve, index, looks[curve.method])
         if index:
@@ -69,8 +72,6 @@ def _against_strength(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
     for axes in every:
         if ticks:
             axes.set_xticks(places, ticks)
-    _legend(shown, list(looks.values()), rows)
-    style.note(shown, _small_print(sweep))
     return shown
 
 
@@ -86,7 +87,7 @@ def _places(strengths: list[float | None]) -> tuple[np.ndarray, list[str]]:
 def _line(axes: Axes, places: np.ndarray, curve: Curve, index: int, look: Look) -> None:
     found = [point.terms[index] for point in curve.points]
     axes.plot(places, [x.estimate for x in found], marker=look.marker, markersize=4, **look.line(linewidth=1.4))
-    if curve.seeds > 1:
+    if curve.spread:
         band: Any = dict(color=look.colour, alpha=0.13, linewidth=0)
         axes.fill_between(places, [x.low for x in found], [x.high for x in found], **band)
 
@@ -106,7 +107,7 @@ def _limits(axes: Axes, places: np.ndarray, limits: list[float | None], label: s
 def _shares(axes: Axes, places: np.ndarray, sweep: Sweep, looks: dict[Method, Look]) -> None:
     """Lines that coincide, as shares do, are drawn a little apart."""
     for number, curve in enumerate(sweep.curves):
-        look, apart = looks[curve.method], 1.2 * (number - (len(sweep.curves) - 1) / 2)
+        look, apart = looks[curve.method], min(1.2, 10 / len(sweep.curves)) * (number - (len(sweep.curves) - 1) / 2)
         share = [100 * point.feasible / curve.seeds + apart for point in curve.points]
         axes.plot(places, share, marker=look.marker, markersize=4, **look.line(linewidth=1.4))
         if sweep.drawn:
@@ -118,17 +119,19 @@ def _shares(axes: Axes, places: np.ndarray, sweep: Sweep, looks: dict[Method, Lo
 
 def _worst(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
     """A line for each method, with its worst over the strengths."""
-    count = len(sweep.curves)
-    shown = style.figure(3.0 * len(sweep.labels) + 1.2, 1.5 + 0.28 * count)
+    count, names = len(sweep.curves), [wrapped(looks[curve.method].name, NAME, 8) for curve in sweep.curves]
+    widest, lines = _letters(names) * 8 * LETTER, max(name.count("\n") for name in names) + 1
+    height = 1.0 + (0.14 + 8 * LINE * lines) * count
+    shown = _canvas(PANEL * len(sweep.labels) + widest, height, sweep, _small_print(sweep, worst=True))
     every = shown.subplots(1, len(sweep.labels), sharey=True, squeeze=False)[0]
     places = np.arange(count)[::-1]
     one = len(sweep.strengths) == 1
     for index, (axes, label) in enumerate(zip(every, sweep.labels, strict=True)):
         kind = "" if one else ("least " if rises_to_good(label) else "largest ")
-        style.panel(axes, sweep.env if index == 0 else "", f"{kind}{_quantity(sweep, label)}")
+        style.panel(axes, _title(sweep) if index == 0 else "", f"{kind}{_quantity(sweep, index)}")
         for place, curve in zip(places, sweep.curves, strict=True):
             look, found = looks[curve.method], curve.worst.terms[index]
-            if curve.seeds > 1:
+            if curve.spread:
                 axes.plot([found.low, found.high], [place, place], color=look.colour, linewidth=2.2, alpha=0.5)
             axes.plot(found.estimate, place, marker=look.marker, markersize=6, color=look.colour)
         if index and len({*sweep.budgets[index]}) == 1:
@@ -141,19 +144,34 @@ def _worst(sweep: Sweep, looks: dict[Method, Look]) -> Figure:
         axes.margins(x=0.1)
         axes.set_ylim(-0.6, count - 0.4)
         axes.grid(False, axis="y")
-    every[0].set_yticks(places, [looks[curve.method].name for curve in sweep.curves])
-    style.note(shown, _small_print(sweep, worst=True))
+    every[0].set_yticks(places, names)
     return shown
 
 
-def _quantity(sweep: Sweep, label: str) -> str:
-    return f"discounted {label}" if sweep.discounted else f"mean {label} of an episode"
+# Words
+
+
+def _quantity(sweep: Sweep, index: int) -> str:
+    label, unit = sweep.labels[index], [None, *sweep.units, *[None] * len(sweep.labels)][index]
+    words = f"discounted {label}" if sweep.discounted else f"mean {label} of an episode"
+    return f"{words},\n{unit}" if unit else words
+
+
+def _title(sweep: Sweep) -> str:
+    return wrapped(sweep.env, PANEL - 0.6, 9)
+
+
+def _seeds(sweep: Sweep) -> str:
+    counts = sorted({curve.seeds for curve in sweep.curves})
+    n = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
+    alike = any(curve.alike for curve in sweep.curves)
+    if any(curve.spread for curve in sweep.curves):
+        return f"{INTERVALS}, {n}" + (" (none for seeds whose runs are all alike)" if alike else "")
+    return f"{n}, all runs of a method alike, no interval" if alike else "one seed, n = 1, no interval"
 
 
 def _small_print(sweep: Sweep, *, worst: bool = False) -> str:
-    seeds = sorted({curve.seeds for curve in sweep.curves})
-    n = f"n = {seeds[0]}" if len(seeds) == 1 else f"n = {seeds[0]} to {seeds[-1]}"
-    words = f"{sweep.series}; {INTERVALS}, {n}" if seeds[-1] > 1 else f"{sweep.series}; one seed, n = 1, no interval"
+    words = f"{sweep.series}; {_seeds(sweep)}"
     if worst and len(sweep.strengths) > 1:
         return (
             f"worst over {sweep.perturbation} {sweep.strengths[0]:g} to {sweep.strengths[-1]:g} for each seed; {words}"
@@ -164,7 +182,38 @@ def _small_print(sweep: Sweep, *, worst: bool = False) -> str:
     return words
 
 
-def _legend(shown: Figure, looks: list[Look], rows: int) -> None:
-    handles = [Line2D([], [], label=look.name, marker=look.marker, markersize=5, **look.line()) for look in looks]
-    words: Any = dict(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=2.6)
+# Room for words of any length
+
+
+def wrapped(words: str, inches: float, size: float) -> str:
+    """Broken into lines of this width, and not inside of a list: `sizes=[64, 64]`."""
+    whole = re.sub(r", (?=[^\[\]]*\])", ",\N{NO-BREAK SPACE}", words)
+    return "\n".join(textwrap.wrap(whole, int(inches / (size * LETTER)), break_on_hyphens=False))
+
+
+def _letters(names: list[str]) -> int:
+    """Of the longest line."""
+    return max(len(line) for name in names for line in name.split("\n"))
+
+
+def _canvas(width: float, height: float, sweep: Sweep, note: str) -> Figure:
+    """With its small print. `height` is without that and the title."""
+    shown = style.figure(width, height)
+    small = "\n".join(wrapped(line, shown.get_figwidth() - 0.1, 7.5) for line in note.split("\n"))
+    lines = small.count("\n") + _title(sweep).count("\n") + 2
+    shown.set_figheight(height + lines * 9 * LINE)
+    style.note(shown, small)
+    return shown
+
+
+def _legend(shown: Figure, looks: list[Look]) -> None:
+    """As many columns as there is room for; the figure grows by its height."""
+    size, names = 8.5, [wrapped(look.name, NAME, 8.5) for look in looks]
+    room = int(shown.get_figwidth() / (_letters(names) * size * LETTER + 0.7))  # with the line before a name
+    rows = -(-len(looks) // max(1, min(room, 4)))
+    drawn: Any = [look.line(marker=look.marker, markersize=5) for look in looks]
+    handles = [Line2D([], [], label=name, **line) for name, line in zip(names, drawn, strict=True)]
+    words: Any = dict(frameon=False, fontsize=size, labelcolor=INK, handlelength=2.6)
     shown.legend(handles=handles, loc="outside upper left", ncols=-(-len(looks) // rows), **words)
+    lines = max(name.count("\n") for name in names) + 1
+    shown.set_figheight(shown.get_figheight() + rows * (0.06 + size * LINE * lines))

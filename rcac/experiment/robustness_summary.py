@@ -3,6 +3,8 @@
 Values are interquartile means with bootstrap intervals. The worst over a sweep (least return, largest cost) is taken
 for each seed first. The feasible fraction is the share of a method's seeds that are within every budget; beside it
 stands the share of single episodes (or random kernels) that are, though a budget is a promise about their mean.
+
+Seeds whose values are all the same, as those of a method without chance, are no sample: they have no interval.
 """
 
 from collections.abc import Sequence
@@ -42,6 +44,11 @@ class Curve(NamedTuple):
     seeds: int
     points: list[Point]  # by rising strength
     worst: Point  # over the strengths
+    alike: bool  # several seeds, and the same values of all
+
+    @property
+    def spread(self) -> bool:
+        return self.seeds > 1 and not self.alike
 
 
 class Sweep(NamedTuple):
@@ -56,6 +63,7 @@ class Sweep(NamedTuple):
     strengths: list[float | None]
     curves: list[Curve]
     discounted: bool
+    units: Sequence[str] = ()  # of the costs, where the environment says so
 
     @property
     def constrained(self) -> bool:
@@ -93,18 +101,21 @@ def _sweep(env: str, perturbation: str, series: str, field: str, records: list[R
 def _curve(method: Method, records: list[Record], field: str, strengths: list[float | None]) -> Curve:
     found = {(record.run.folder, record.condition.strength): record.rows for record in records}
     seeds = list(dict.fromkeys(record.run.folder for record in records))
-    points = [_point(strength, [found[seed, strength] for seed in seeds], field) for strength in strengths]
-    worst = _point(None, [_worst([found[seed, x] for x in strengths], field) for seed in seeds], field)
-    return Curve(method, len(seeds), points, worst._replace(share=None))
+    values = np.array([[[getattr(row, field) for row in found[seed, x]] for x in strengths] for seed in seeds])
+    alike = len(seeds) > 1 and np.allclose(values, values[0], rtol=1e-9, atol=1e-12)
+    points = [_point(strength, [found[seed, strength] for seed in seeds], field, alike) for strength in strengths]
+    worst = _point(None, [_worst([found[seed, x] for x in strengths], field) for seed in seeds], field, alike)
+    return Curve(method, len(seeds), points, worst._replace(share=None), alike)
 
 
-def _point(strength: float | None, seeds: list[list[Row]], field: str) -> Point:
+def _point(strength: float | None, seeds: list[list[Row]], field: str, alike: bool) -> Point:
     """`seeds` has the rows of each."""
     values = np.array([[getattr(row, field) for row in rows] for rows in seeds])  # (seeds, N+1)
+    sample = values[:1] if alike else values
     met = [all(row.meets(getattr(row, field)) for row in rows) for rows in seeds]
     shares = [rows[0].within for rows in seeds]
     share = None if None in shares else float(np.mean(shares))  # type: ignore[arg-type]
-    return Point(strength, [interval([column]) for column in values.T], sum(met), share)
+    return Point(strength, [interval([column]) for column in sample.T], sum(met), share)
 
 
 def _worst(rows: list[list[Row]], field: str) -> list[Row]:

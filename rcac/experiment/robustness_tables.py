@@ -15,7 +15,8 @@ from rcac.experiment.scores import Row
 from rcac.experiment.statistics import Interval
 
 NOTE = (
-    "Interquartile means over seeds with 95 % bootstrap intervals in brackets; one seed (n = 1) has none. "
+    "Interquartile means over seeds with 95 % bootstrap intervals in brackets; one seed (n = 1) has none, "
+    "nor have seeds whose runs are all alike. "
     "An episode that ends early costs little: read a cost beside its return."
 )
 
@@ -84,7 +85,7 @@ def _lines(sweep: Sweep, curve: Curve, names: list[str]) -> list[list[Cell]]:
         lines.append([Cell("worst"), *_cells(sweep, curve, curve.worst, constant)])
     last = len(lines) - 1
     names = [*names[:last], "\n".join(names[last:]), *[""] * last]
-    count = [str(curve.seeds), *[""] * last]
+    count = [f"{curve.seeds} alike" if curve.alike else str(curve.seeds), *[""] * last]
     return [[Cell(name), Cell(n), *cells] for name, n, cells in zip(names, count, lines, strict=False)]
 
 
