@@ -107,6 +107,8 @@ class ActionNoise(_Noise):
     def __init__(self, env: gym.Env, strength: float) -> None:
         super().__init__(env, strength=strength)
         space = env.action_space
+        if not isinstance(strength, int | float | np.integer | np.floating):
+            raise InputError(f"strength: {strength!r} given, a number expected")
         if isinstance(space, gym.spaces.Discrete) and space.n > 1:
             if not 0 <= strength <= 1:
                 raise InputError(f"strength: {strength!r} given, a probability in [0, 1] expected")

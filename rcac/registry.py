@@ -153,6 +153,10 @@ def algorithm(name: str, settings: type[T]) -> T:
 
 
 def cost_function(name: str) -> Callable[..., Any]:
+    if not _costs.names():
+        raise InputError(
+            f"cost: {name!r} given, but none is registered; env.id=my_module:Env-v0 imports the module that registers it"
+        )
     return _costs.get(choose("cost", name, _costs.names()))
 
 

@@ -60,6 +60,7 @@ class Ran:
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command puts the current folder there
     return lambda text: Ran(cli.train, text, capsys)
 
 
@@ -369,10 +370,16 @@ class Cheap(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, fault: str | None = None, at: int = 0, costs: int = 1) -> None:
+        if fault == "locked":
+            raise RuntimeError("no licence")
+        if fault == "lost":
+            raise KeyError("part")
         self.fault, self.at, self.costs, self.count = fault, at, costs, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.fault == "narrow":
+            np.random.RandomState(seed)  # takes 32 bits
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
@@ -415,6 +422,24 @@ class TestAnyEnvironment:
 
     def test_without_budgets_no_cost_is_needed(self, run):
         assert run(f"{GYM} env.budgets=[] env.kwargs.fault=silent env.kwargs.at=1").code == 0
+
+    def test_one_that_takes_seeds_of_32_bits(self, run):
+        for seed in (0, 1, 2**62):
+            done = run(f"{GYM} env.kwargs.fault=narrow algo.trials=1 seed={seed}")
+            assert done.code == 0, done.err
+
+    @pytest.mark.parametrize(
+        ("fault", "line"),
+        [
+            ("locked", "env: mine/Cheap-v0 cannot be made: RuntimeError: no licence"),
+            ("lost", "env: mine/Cheap-v0 cannot be made: KeyError: 'part'"),
+            ("raise", "env: mine/Cheap-v0, episode 1, step 1: raised RuntimeError('the motor stalled')"),
+        ],
+    )
+    def test_one_that_fails_at_once_is_one_line(self, run, tmp_path, fault, line):
+        done = run(f"{GYM} env.budgets=[] env.kwargs.fault={fault} env.kwargs.at=1")
+        assert (done.code, done.out, done.err) == (2, "", line + "\n")
+        assert list(tmp_path.iterdir()) == []
 
     def test_one_that_is_imported(self, run, tmp_path, monkeypatch):
         text = "import gymnasium\ngymnasium.register('other/Cheap-v0', 'test_cli:Cheap', max_episode_steps=6)\n"
@@ -659,3 +684,33 @@ def test_stopped_from_outside_and_resumed(tmp_path, run):
     assert json.loads((folder / "summary.json").read_text())["run"]["finished"] is False
     assert run(f"resume={folder}").code == 0
     assert state_hash(folder) == state_hash(run(text).folder)
+
+
+MODULE = """
+import rcac
+
+@rcac.register_cost("speeding")
+def speeding(observation, action, next_observation, reward, info):
+    return max(0.0, abs(float(next_observation[1])) - 1.0)
+"""
+
+
+def test_a_module_of_the_current_folder(tmp_path):
+    """By the script and by the installed commands, for one run, several, and their evaluation; ours is never shadowed."""
+    (tmp_path / "my_costs.py").write_text(MODULE)
+    (tmp_path / "yaml.py").write_text("raise RuntimeError('not the installed one')")
+    installed = str(Path(sys.executable).with_name("rcac-train"))
+    text = f"env=gym env.id=my_costs:CartPole-v1 env.cost=speeding env.budgets=[25] {DEEP} progress=false"
+    for command in (
+        [sys.executable, str(SCRIPTS / "train.py"), *text.split()],
+        [installed, "-m", *text.split(), "seed=1,2", "sweep=mine", "hydra.launcher.n_jobs=1"],
+        [sys.executable, str(SCRIPTS / "evaluate.py"), "run=runs/CartPole-v1", "episodes=2"],
+    ):
+        process = start(*command, cwd=tmp_path)
+        said = process.communicate(timeout=120)
+        assert process.returncode == 0, (command, *said)
+    process = start(installed, *text.replace("my_costs:", "").split(), cwd=tmp_path)
+    expected = (
+        "cost: 'speeding' given, but none is registered; env.id=my_module:Env-v0 imports the module that registers it\n"
+    )
+    assert (process.communicate(timeout=60)[1], process.returncode) == (expected, 2)

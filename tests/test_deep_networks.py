@@ -66,7 +66,9 @@ def test_critics_keep_their_values_when_rescaled():
     rows = networks.initial_rows(np.random.default_rng(0), (3, 8, 1), 2, 1.0) + 0.05
     critics = Critics(torch.tensor(rows), (3, 8, 1))
     inputs = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+    critics.rescale(np.array([1.0, 2.0]))  # from zero, where there is no unit and no value yet
     before, norms = critics.values(inputs), critics.norms("all")
+    assert (before != 0).all()
     critics.rescale(np.array([10.0, 0.3]))
     np.testing.assert_allclose(critics.values(inputs), before, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(critics.norms("all"), norms, rtol=1e-5)

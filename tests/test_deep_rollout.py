@@ -1,10 +1,12 @@
 """Rollouts: both ways of autoreset, what enters a batch, what is measured, and what is refused."""
 
+from typing import ClassVar
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rcac.deep.episodes import Episodes
 from rcac.deep.rollout import Rollout
@@ -18,14 +20,18 @@ class Counter(gym.Env):
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
     action_space = Discrete(2)
 
-    def __init__(self, length=3, terminates=True, fault=None, costs=1):
+    def __init__(self, length=3, terminates=True, fault=None, costs=1, first=None):
         self.length, self.terminates, self.fault, self.costs = length, terminates, fault, costs
+        self.first = first  # the info of reset
         self.taken = self.total = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.taken = 0
-        return np.array([0.0], dtype=np.float32), {}
+        if self.fault == "reset":
+            raise RuntimeError("no ground under the plant")
+        start = np.nan if self.fault == "first" else 0.0
+        return np.array([start], dtype=np.float32), self.first or {}
 
     def step(self, action):
         self.taken += 1
@@ -74,10 +80,11 @@ def transitions(trajectory, copy):
     return rows
 
 
+@pytest.mark.parametrize("first", [None, {"cost": 0.0}, {"costs": np.zeros(3)}])  # none of them is a step's
 @pytest.mark.parametrize("terminates", [True, False])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_transitions_are_those_of_the_single_environment(mode, terminates):
-    trajectory = rollout(mode, terminates=terminates).collect(zeros, 8)
+def test_transitions_are_those_of_the_single_environment(mode, terminates, first):
+    trajectory = rollout(mode, terminates=terminates, first=first).collect(zeros, 8)
     for copy in range(2):
         length = 3 + copy
         last = None if terminates else float(length)
@@ -112,7 +119,7 @@ def test_episodes_are_measured_across_rollouts(mode):
         episodes.record(made.collect(zeros, 5))
     assert episodes.full
     assert {episode.length for episode in episodes.finished} <= {3, 4}
-    for plain, discounted, length in episodes.finished:
+    for plain, discounted, length, *_ in episodes.finished:
         costs = np.arange(1, length + 1)
         assert plain.tolist() == [-2.0 * length, costs.sum()]
         factors = 0.5 ** np.arange(length)
@@ -145,6 +152,74 @@ def test_a_faulty_environment_is_named_with_its_step(fault, words):
         made.collect(zeros, 8)
     assert "step 1" in str(caught.value)
     assert made.name in str(caught.value)
+
+
+class Vector(VectorEnv):
+    """Two copies that never end, and report what they are told."""
+
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    num_envs = 2
+    single_action_space = Discrete(2)
+
+    def __init__(self, infos, observations=None, space=Counter.observation_space):
+        self.infos, self.single_observation_space = infos, space
+        self.told = [np.zeros((2, *space.shape), dtype=space.dtype)] * 3 if observations is None else observations
+
+    def reset(self, *, seed=None, options=None):
+        self.taken = 0
+        return np.asarray(self.told[0]), {}
+
+    def step(self, actions):
+        self.taken += 1
+        infos = self.infos if self.taken == 2 else {"cost": np.ones(2)}
+        return np.asarray(self.told[self.taken]), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), infos
+
+
+def vector(**options):
+    envs = Vector(**options)
+    return Rollout(envs, observation_encoder(envs.single_observation_space), action_codec(envs.single_action_space), 1)
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        {"cost": np.array(["high", "low"], dtype=object)},
+        {"cost": np.array(["high", "low"])},
+        {"cost": np.array([{}, {}], dtype=object)},
+        {"costs": np.array([np.ones(1), np.ones(2)], dtype=object)},
+        {"costs": [[1.0], [1.0, 2.0]]},
+        {"cost": 1.0},
+        {"cost": np.ones(3)},
+        {"cost": np.ones(1)},
+        {"cost": np.ones(2), "_cost": np.ones(3, dtype=bool)},
+    ],
+)
+def test_costs_in_no_form_are_named_with_their_step(infos):
+    made = vector(infos=infos)
+    made.reset(0)
+    with pytest.raises(InputError, match=r"^Vector, step 1: info\['_?costs?'\] .* expected"):
+        made.collect(zeros, 2)
+
+
+def test_an_observation_out_of_its_space_is_named_with_its_step():
+    for value in (-1, 3):
+        made = vector(infos={"cost": np.ones(2)}, space=Discrete(3), observations=[[0, 1], [2, 0], [0, value]])
+        made.reset(0)
+        expected = rf"^Vector, step 1: observation\[1\]: {value} given, a whole number from 0 to 2"
+        with pytest.raises(InputError, match=expected):
+            made.collect(zeros, 2)
+    made = vector(infos={}, observations=[np.zeros((3, 1))])
+    with pytest.raises(InputError, match=r"^Vector, step 0: "):
+        made.reset(0)
+
+
+def test_a_reset_that_fails_is_named():
+    with pytest.raises(
+        InputError, match=r"^SyncVectorEnv reset raised at step 0: RuntimeError: no ground under the plant"
+    ):
+        rollout(fault="reset")
+    with pytest.raises(InputError, match=r"^SyncVectorEnv, copy 0, step 0: observation \[nan\], finite expected"):
+        rollout(fault="first")
 
 
 def test_the_number_of_costs_must_match_the_budgets():

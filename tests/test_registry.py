@@ -91,6 +91,14 @@ def test_a_set_that_takes_anything_is_refused():
         compose(["env=river_swim", "uncertainty=none"])
 
 
+def test_no_cost_at_all(monkeypatch):
+    monkeypatch.setattr(registry._costs, "_registered", {})
+    with pytest.raises(
+        InputError, match=r"cost: 'speed' given, but none is registered; env.id=my_module:Env-v0 imports"
+    ):
+        registry.cost_function("speed")
+
+
 def test_a_cost_of_ones_own():
     def speed(observation, action, following, reward, info):
         return abs(following[1])

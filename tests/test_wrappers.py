@@ -188,7 +188,7 @@ def test_no_action_noise_passes_actions_on():
     assert env.unwrapped.action is action
 
 
-@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "x", None, [0.1]])
 def test_wrong_flips_are_named(strength):
     with pytest.raises(InputError, match=r"^strength: "):
         ActionNoise(make(), strength)
@@ -200,6 +200,8 @@ def test_wrong_action_spaces_are_named():
             ActionNoise(make(action_space=space), 0.1)
     with pytest.raises(InputError, match="standard deviation"):
         ActionNoise(gym.make("Pendulum-v1"), float("inf"))
+    with pytest.raises(InputError, match="strength: 'x' given, a number expected"):
+        ActionNoise(gym.make("Pendulum-v1"), "x")
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])

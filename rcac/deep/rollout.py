@@ -10,6 +10,7 @@ Both ways of starting the next episode end in the same arrays:
 """
 
 from collections.abc import Callable
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,8 +53,12 @@ class Rollout:
 
     def reset(self, seed: int) -> np.ndarray:
         """Begin anew; returns the first observations (n, d)."""
-        observations, _ = self.envs.reset(seed=seed)
-        self.observations = self.encoder(observations)
+        try:
+            observations, _ = self.envs.reset(seed=seed)
+        except Exception as error:
+            raise self._raised(error, "reset ") from error
+        self.observations = self._encoded(observations)
+        self._check_observations(self.observations)
         self.resetting[:] = False
         return self.observations
 
@@ -71,13 +76,14 @@ class Rollout:
         for t in range(length):
             actions[t] = act(observations[t], t)
             following, reward, terminated[t], truncated[t], infos = self._step(actions[t])
-            observations[t + 1] = self.encoder(following)
+            observations[t + 1] = self._encoded(following)
             valid[t] = ~self.resetting
             done = terminated[t] | truncated[t]
             costs[0, t] = -np.asarray(reward)
             if self.constraints:
-                costs[1:, t] = self._constraint_costs(infos, valid[t]).T
-            self._check(observations[t + 1], costs[:, t], valid[t])
+                costs[1:, t] = self._constraint_costs(infos, valid[t], done).T
+            self._check_observations(observations[t + 1])
+            self._check_costs(costs[:, t], valid[t])
             if self.same_step:
                 for copy in np.flatnonzero(truncated[t] & ~terminated[t]):
                     final_at.append((t, int(copy)))
@@ -97,44 +103,76 @@ class Rollout:
         try:
             return self.envs.step(self.actions.raw(actions))
         except Exception as error:
-            raise InputError(f"{self.name} raised at step {self.steps}: {type(error).__name__}: {error}") from error
+            raise self._raised(error) from error
 
-    def _constraint_costs(self, infos: dict[str, Any], valid: np.ndarray) -> np.ndarray:
-        """(n, N); the costs of a step that ended an episode may be in "final_info"."""
+    def _raised(self, error: Exception, what: str = "") -> InputError:
+        return InputError(f"{self.name} {what}raised at step {self.steps}: {type(error).__name__}: {error}")
+
+    def _encoded(self, observations: Any) -> np.ndarray:
+        """(n, d)"""
+        try:
+            return self.encoder(observations).reshape(self.observations.shape)
+        except (TypeError, ValueError) as error:  # InputError is one
+            raise InputError(f"{self.name}, step {self.steps}: {error}") from error
+
+    def _constraint_costs(self, infos: dict[str, Any], valid: np.ndarray, done: np.ndarray) -> np.ndarray:
+        """(n, N); where a step ended an episode, "final_info" comes first: `infos` may be of the next one's reset."""
         found = np.full((len(valid), self.constraints), np.nan)
-        seen = np.zeros(len(valid), dtype=bool)
-        for source in (infos, infos.get("final_info", {})):
-            key = "costs" if "costs" in source else "cost"
-            if key not in source:
-                continue
-            present = np.asarray(source.get(f"_{key}", np.ones(len(valid), dtype=bool)))
-            if not present.any():
-                continue
-            given = np.asarray(source[key])[present]
-            rows = np.array([np.ravel(row) for row in given] if given.dtype == object else given, dtype=np.float64)
-            rows = rows.reshape(len(rows), -1)
-            if rows.shape[1] != self.constraints:
-                raise InputError(
-                    f"{self.name}, step {self.steps}: info[{key!r}] has {rows.shape[1]} costs, "
-                    f"{self.constraints} expected, one for each budget"
-                )
-            if len(rows) == len(valid):
-                return rows  # every copy's
-            found[present] = rows
-            seen |= present
-        if not seen[valid].all():
-            copy = int(np.flatnonzero(valid & ~seen)[0])
+        missing = valid.copy()
+        for source, of in ((infos.get("final_info", {}), done), (infos, valid)):
+            for key in ("costs", "cost"):
+                if key not in source:
+                    continue
+                present = self._present(source, key, missing & of)
+                if present.any():
+                    rows = self._rows(source, key, present)
+                    if len(rows) == len(valid):
+                        return rows  # every copy's, as a rule
+                    found[present] = rows
+                    missing &= ~present
+        if missing.any():
+            copy = int(np.flatnonzero(missing)[0])
             raise InputError(
                 f'{self.name}, copy {copy}, step {self.steps}: info has no "cost" or "costs", one expected'
             )
         return found
 
+    def _present(self, source: dict[str, Any], key: str, asked: np.ndarray) -> np.ndarray:
+        """(n,) bool, the copies asked for that are there: all of them, unless a mask beside the costs says otherwise."""
+        mask = np.asarray(source.get(f"_{key}", asked), dtype=bool)
+        if mask.shape != asked.shape:
+            raise InputError(
+                f"{self.name}, step {self.steps}: info['_{key}'] has shape {mask.shape}, {asked.shape} expected"
+            )
+        return asked & mask
+
+    def _rows(self, source: dict[str, Any], key: str, present: np.ndarray) -> np.ndarray:
+        """(m, N) costs of the m copies that are present."""
+        try:
+            given = np.asarray(source[key])[present]
+            rows = np.array([np.ravel(row) for row in given] if given.dtype == object else given, dtype=np.float64)
+        except (IndexError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self.name}, step {self.steps}: info[{key!r}] is {shorten(repr(source[key]), 100)}, "
+                f"{len(present)} costs (or rows of them) expected, one for each copy"
+            ) from error
+        rows = rows.reshape(len(rows), -1)
+        if rows.shape[1] != self.constraints:
+            raise InputError(
+                f"{self.name}, step {self.steps}: info[{key!r}] has {rows.shape[1]} costs, "
+                f"{self.constraints} expected, one for each budget"
+            )
+        return rows
+
     def _final_observation(self, infos: dict[str, Any], copy: int) -> np.ndarray:
         if "final_obs" not in infos:
             raise InputError(f'{self.name}, copy {copy}, step {self.steps}: truncated, but infos has no "final_obs"')
-        return self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
+        try:
+            return self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self.name}, copy {copy}, step {self.steps}: final_obs: {error}") from error
 
-    def _check(self, observations: np.ndarray, costs: np.ndarray, valid: np.ndarray) -> None:
+    def _check_observations(self, observations: np.ndarray) -> None:
         """Refuse anything that is not finite, with its place."""
         if not np.isfinite(observations.sum()):
             bad = ~np.isfinite(observations).all(axis=1)
@@ -142,6 +180,8 @@ class Rollout:
                 copy = int(np.flatnonzero(bad)[0])
                 value = observations[copy].tolist()
                 raise InputError(f"{self.name}, copy {copy}, step {self.steps}: observation {value}, finite expected")
+
+    def _check_costs(self, costs: np.ndarray, valid: np.ndarray) -> None:
         bad_costs = ~np.isfinite(costs) & valid
         if bad_costs.any():
             index, copy = (int(i) for i in np.argwhere(bad_costs)[0])

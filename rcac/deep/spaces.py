@@ -1,11 +1,13 @@
 """From an environment's spaces to a network's numbers and back, as plain data that a policy's card can hold.
 
 Observations: a Box is flattened and, if asked for, normalised by the running mean and deviation; a Discrete is one-hot.
-Actions: a Discrete is an index; a Box with finite ends is reached by centre + half·clip(a, −1, 1), another by a itself.
+Actions: a Discrete is an index. In a Box of floats a dimension with two finite ends is reached by
+centre + half·clip(a, −1, 1), another by a itself; what comes out is clipped to the ends, in the Box's own precision.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -29,9 +31,20 @@ class Encoder:
         """(B, d) float32 from raw observations (B, *shape)."""
         if self.categories:
             rows = np.zeros((len(observations), self.size), dtype=np.float32)
-            rows[np.arange(len(rows)), np.asarray(observations, dtype=np.int64) - self.start] = 1.0
+            rows[np.arange(len(rows)), self._indices(np.asarray(observations))] = 1.0
             return rows
         return np.asarray(observations, dtype=np.float32).reshape(-1, self.size)
+
+    def _indices(self, observations: np.ndarray) -> np.ndarray:
+        """(B,) from 0 to d−1; NumPy would take a negative one for one from the end."""
+        inside = (observations >= self.start) & (observations < self.start + self.size)
+        if not inside.all():
+            index = int(np.flatnonzero(~inside)[0])
+            last = self.start + self.size - 1
+            raise InputError(
+                f"observation[{index}]: {observations[index]} given, a whole number from {self.start} to {last} expected"
+            )
+        return observations.astype(np.int64) - self.start
 
     def card(self) -> dict[str, Any]:
         return {"size": self.size, "shape": list(self.shape), "categories": self.categories, "start": self.start}
@@ -57,39 +70,65 @@ class Actions:
     count: int  # A choices, or D dimensions
     shape: tuple[int, ...]  # of one raw action
     start: int = 0  # categorical: index of the first choice
-    centre: list[float] = field(default_factory=list)  # (D,) of a bounded Box, else empty
-    half: list[float] = field(default_factory=list)  # (D,) half its range, else empty
+    low: list[float | None] = field(default_factory=list)  # (D,) of a Box, None where it has no end
+    high: list[float | None] = field(default_factory=list)  # (D,)
+    dtype: str = "float32"  # of a Box
 
     def raw(self, actions: np.ndarray) -> np.ndarray:
         """What the environment takes (B, *shape), from (B,) indices or (B, D) numbers."""
         if self.kind == "categorical":
             return actions + self.start if self.start else actions
-        if self.half:
-            reached = np.asarray(self.half) * np.clip(actions, -1.0, 1.0) + np.asarray(self.centre)
-            actions = reached.astype(np.float32)
-        return actions.reshape(-1, *self.shape)
+        box = self._box
+        reached = box.half * np.clip(actions, -box.reach, box.reach) + box.centre
+        # The ends are numbers of the Box's dtype, so that rounding to it cannot leave them again.
+        return np.clip(reached, box.low, box.high).astype(self.dtype).reshape(-1, *self.shape)
+
+    @cached_property
+    def _box(self) -> "_Box":
+        low, high = np.array(self.low, dtype=float), np.array(self.high, dtype=float)  # None becomes NaN
+        scaled = ~(np.isnan(low) | np.isnan(high))
+        # Halved before they meet: the range of a Box may be more than a float holds.
+        centre, half = np.where(scaled, low / 2 + high / 2, 0.0), np.where(scaled, high / 2 - low / 2, 1.0)
+        ends = np.nan_to_num(low, nan=-np.inf), np.nan_to_num(high, nan=np.inf)
+        return _Box(*ends, centre, half, np.where(scaled, 1.0, np.inf))
 
     def card(self) -> dict[str, Any]:
         fixed = {"kind": self.kind, "count": self.count, "shape": list(self.shape), "start": self.start}
-        return {**fixed, "centre": self.centre, "half": self.half}
+        return {**fixed, "low": self.low, "high": self.high, "dtype": self.dtype}
+
+
+class _Box(NamedTuple):
+    """(D,) each, float64."""
+
+    low: np.ndarray  # −∞ where there is no end
+    high: np.ndarray
+    centre: np.ndarray  # 0 in a dimension that is not scaled
+    half: np.ndarray  # half the range; 1 in a dimension that is not scaled
+    reach: np.ndarray  # of the actor's own actions: 1, or ∞ in a dimension that is not scaled
 
 
 def actions_from_card(card: dict[str, Any]) -> Actions:
-    kind, shape = str(card["kind"]), tuple(card["shape"])
-    return Actions(kind, int(card["count"]), shape, int(card["start"]), list(card["centre"]), list(card["half"]))
+    kind, count, shape, start = str(card["kind"]), int(card["count"]), tuple(card["shape"]), int(card["start"])
+    if kind == "categorical":
+        return Actions(kind, count, shape, start)
+    if "low" in card:
+        return Actions(kind, count, shape, start, list(card["low"]), list(card["high"]), str(card["dtype"]))
+    # An older card has centre and half range of a Box with all ends finite, and nothing of any other.
+    ends = list(zip(card["centre"], card["half"], strict=True))
+    low, high = [centre - half for centre, half in ends], [centre + half for centre, half in ends]
+    return Actions(kind, count, shape, start, low or [None] * count, high or [None] * count)
 
 
 def action_codec(space: Space) -> Actions:
     if isinstance(space, Discrete):
         return Actions("categorical", int(space.n), (), int(space.start))
-    if isinstance(space, Box):
-        low, high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
-        size = int(np.prod(space.shape))
-        if np.isfinite(low).all() and np.isfinite(high).all():
-            centre, half = (low + high) / 2, (high - low) / 2
-            return Actions("gaussian", size, tuple(space.shape), 0, centre.tolist(), half.tolist())
-        return Actions("gaussian", size, tuple(space.shape))
-    raise InputError(f"action space: {space} given, a Discrete or a Box space expected")
+    if isinstance(space, Box) and space.dtype.kind == "f":
+        low, high = (
+            [end if np.isfinite(end) else None for end in ends.astype(float).ravel().tolist()]
+            for ends in (space.low, space.high)
+        )
+        return Actions("gaussian", len(low), tuple(space.shape), 0, low, high, space.dtype.name)
+    raise InputError(f"action space: {space} given, a Discrete space or a Box of floats expected")
 
 
 class Moments:

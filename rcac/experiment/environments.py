@@ -82,12 +82,16 @@ def check_costs(env: Env, single: gym.Env) -> None:
     """Take a step, to see whether there is a cost for each budget; better now than in the middle of a run."""
     for wrapper in _wrappers(env):
         single = wrapper(single)
+    step = 0
     try:
         single.reset(seed=0)
         single.action_space.seed(0)
+        step = 1
         *_, info = single.step(single.action_space.sample())
     except EnvironmentFault as fault:
         raise InputError(f"env: {fault}") from fault
+    except Exception as error:  # without budgets no guard says where
+        raise InputError(f"env: {env_id(env)}, episode 1, step {step}: raised {error!r}") from error
     if env.budgets and len(info["costs"]) != len(env.budgets):
         count = len(info["costs"])
         raise InputError(f"env.budgets: {env.budgets} given, {count} expected: the environment reports {count} costs")
@@ -116,16 +120,20 @@ def close(envs: VectorEnv) -> None:
 
 @contextlib.contextmanager
 def _explained(env: Env) -> Iterator[None]:
-    """What can be wrong with an environment's name and arguments, in one line."""
+    """What can be wrong with an environment's name and arguments, or in its constructor, in one line."""
     try:
         with under("env.kwargs", env.kwargs):
             yield
+    except InputError:
+        raise
     except gym.error.Error as error:
         raise InputError(f"env.id: {env.id} given: {' '.join(str(error).split())}") from error
     except ImportError as error:
         raise InputError(f"env.id: {env.id} given: {error}") from error
     except TypeError as error:
         raise InputError(f"env.kwargs: {env.kwargs} given: {error}") from error
+    except Exception as error:
+        raise InputError(f"env: {env.id or env.path} cannot be made: {type(error).__name__}: {error}") from error
 
 
 @contextlib.contextmanager

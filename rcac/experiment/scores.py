@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from omegaconf import MISSING
 
+from rcac.deep.seeds import evaluation_seed
 from rcac.errors import InputError
 from rcac.evaluation import evaluate as evaluate_exactly
 from rcac.experiment.build import make_uncertainty
@@ -173,8 +174,7 @@ def play(envs: VectorEnv, policy: Policy, episodes: int, seed: int, discount: fl
     finished: list[np.ndarray] = []
     sums, factor = np.zeros((copies, costs + 1)), np.ones(copies)
     resetting = np.zeros(copies, dtype=bool)
-    start = int(np.random.SeedSequence((seed, episodes)).generate_state(1, np.uint64)[0] >> 2)
-    observations, _ = envs.reset(seed=start)
+    observations, _ = envs.reset(seed=evaluation_seed(seed, episodes))
     while quota.any():
         observations, rewards, terminated, truncated, infos = envs.step(policy.batch(observations))
         live = ~resetting & (quota > 0)

@@ -22,6 +22,7 @@ models that an uncertainty set allows. Everything about it ends in a folder of i
   rcac-train env=cartpole algo=rcac_npg algo.total_steps=500000 seed=1
   rcac-train env=custom env.path=my.npz                     a problem that RCMDP.save wrote
   rcac-train env=gym env.id=my_package:my/Env-v0 env.budgets=[25]
+  rcac-train env=gym env.id=my_costs:CartPole-v1 env.cost=speeding env.budgets=[25]     a cost of my_costs.py, here
 
 With -m, runs go to runs/sweeps/<name> (sweep=<name> chooses it); the same command does what is missing there.
 hydra.launcher.n_jobs=4 limits how many run at a time; hydra/launcher=submitit_slurm hydra.launcher.partition=… has
