@@ -1,12 +1,25 @@
-"""Every snippet of the README runs; every command in it is one that exists."""
+"""Every snippet of the README runs, and every command that trains or evaluates; the others exist."""
 
+import csv
+import json
+import os
 import re
+import runpy
 import shlex
+import signal
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from rcac import registry
+from rcac.experiment import plots, runfolder, style
+from rcac.experiment import train as training
+from rcac.experiment.metrics import read_metrics
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -14,7 +27,8 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = [
     line.split("#")[0].strip()
     for block in re.findall(r"```console\n(.*?)```", TEXT, flags=re.S)
-    for line in block.replace("\\\n", " ").splitlines() if line.strip()
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.strip()
 ]
 
 
@@ -28,17 +42,157 @@ def test_snippets_run(number, tmp_path, monkeypatch):
     assert names  # it defined something
 
 
-def test_the_snippet_that_plays_a_run_plays_one(tmp_path):
-    from rcac.experiment.cli import train
+# Commands for real, on tiny runs
 
-    with pytest.raises(SystemExit) as stopped:
-        train(["env=cartpole", "algo=rcac_npg", "algo.total_steps=8192", f"runs={tmp_path}", "progress=false"])
-    assert stopped.value.code == 0
-    [run] = tmp_path.glob("cartpole/rcac_npg/*")
+
+LINES = [
+    command
+    for command in dict.fromkeys([*COMMANDS, *re.findall(r"`(python scripts/[^`]+)`", TEXT)])
+    if re.match(r"python scripts/(train|evaluate)\.py ", command) and " -m " not in command
+]
+TINY = [
+    *(
+        "algo.total_steps=1200",
+        "algo.num_envs=4",
+        "algo.rollout_length=16",
+        "algo.window=4",
+        "env.max_episode_steps=30",
+    ),
+    *("algo.actor_hidden=[8]", "algo.critic_hidden=[8]", "algo.actor_batch=32", "algo.critic_batch=32"),
+]
+FIRST = ["python scripts/train.py env=river_swim algo=rsqp", "python scripts/train.py env=cartpole algo=rcac_npg"]
+TABULAR = {"env=river_swim", "env=custom"}
+
+
+def run_script(words: list[str]) -> int:
+    """`python scripts/… …` in this process: its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words[1:])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / words[1]), run_name="__main__")
+    return ended.value.code
+
+
+class Place(NamedTuple):
+    """A folder where the README's reader has done some of it."""
+
+    path: Path
+    finished: str  # a run of rcac_npg on the cart-pole
+    stopped: str  # another one, by Ctrl-C
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """One look at the versions, and no files of pictures: these take longer than such runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runfolder, "versions", lambda: {})
+        patch.setattr(style, "save", lambda *_: None)
+        patch.setattr(plots, "training", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, quick) -> Place:
+    path = tmp_path_factory.mktemp("reader")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        names: dict = {}
+        exec(compile(next(text for text in SNIPPETS if "from_rewards" in text), "README snippet", "exec"), names)
+        names["problem"].save("my.npz")
+        Path("my_costs.py").write_text(next(text for text in SNIPPETS if "register_cost" in text))
+        Path("my_package.py").write_text(
+            "import gymnasium, rcac\n"
+            "gymnasium.register('my/Env-v0', gymnasium.spec('rcac/NoisyCartPole-v0').entry_point)\n"
+        )
+        river, cartpole = (command.split() for command in FIRST)
+        assert run_script(river) == 0
+        assert run_script([*cartpole, *TINY]) == 0
+        real, steps = training.Watched.step, []
+
+        def step(self):
+            steps.append(1)
+            if len(steps) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return real(self)
+
+        patch.setattr(training.Watched, "step", step)
+        assert run_script([*cartpole, *TINY, "seed=5"]) == 130
+    runs = path.glob("runs/cartpole/rcac_npg/*")
+    stopped, finished = sorted(runs, key=lambda run: "seed0" in run.name)
+    return Place(path, str(finished.relative_to(path)), str(stopped.relative_to(path)))
+
+
+@pytest.fixture
+def reader(place, monkeypatch):
+    """Is there, with nothing registered that the commands do not register."""
+    monkeypatch.chdir(place.path)
+    monkeypatch.syspath_prepend(str(place.path))
+    monkeypatch.setattr(registry._costs, "_registered", {})
+    yield place
+    for name in ("my_costs", "my_package"):
+        sys.modules.pop(name, None)
+    gym.registry.pop("my/Env-v0", None)
+
+
+def filled(command: str, place: Place) -> list[str]:
+    """With runs for placeholders, and small numbers."""
+    words = shlex.split(command)
+    run = place.stopped if "resume=" in command else place.finished
+    words = [re.sub(r"runs/cartpole/rcac_npg/(…|\.\.\.)", run, word) for word in words]
+    if words[1].endswith("evaluate.py"):
+        words = [word for word in words if not word.startswith("episodes=")] + ["episodes=2", "kernels=2"]
+        drawn = all(map(find_spec, ("imageio", "pygame")))
+        return [word for word in words if drawn or word != "record=true"]
+    own = "resume=" in command or "--from" in words or "--help" in words
+    return words if own or TABULAR & {*words} else [*words, *TINY]
+
+
+@pytest.mark.parametrize("command", [line for line in LINES if line not in FIRST and "env.cost=" not in line])
+def test_commands_run(command, reader):
+    words = filled(command, reader)
+    assert not any("…" in word for word in words)
+    before = {path.parent for path in reader.path.rglob("policy.json")}
+    assert run_script(words) == 0, words
+    made = {path.parent for path in reader.path.rglob("policy.json")} - before
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    if words[1].endswith("evaluate.py"):
+        with (reader.path / given["run"] / "evaluation.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        swept = {key: values.split(",") for key, values in given.items() if key.startswith("sweep.")}
+        found = {(f"sweep.{row['perturbation']}", float(row["strength"])) for row in rows if row["strength"]}
+        assert found == {(key, float(value)) for key, values in swept.items() for value in values}
+    elif "resume" in given:
+        assert json.loads((reader.path / given["resume"] / "summary.json").read_text())["run"]["finished"]
+    elif "--help" not in words:
+        [run] = made
+        assert run.name.endswith(f"seed{given.get('seed', 0)}")
+
+
+def test_the_commands_that_are_run_are_the_interesting_ones():
+    parts = ["resume=", "--from ", "run=runs/cartpole/", "sweep.noise=", "sweep.radius=", "env=custom env.path="]
+    for part in (*FIRST, *parts):
+        assert any(part in line for line in LINES), part
+
+
+def test_the_snippet_that_plays_a_run_plays_one(reader):
     [snippet] = [text for text in SNIPPETS if "def play(" in text]
     names: dict = {}
     exec(compile(snippet, "README snippet", "exec"), names)
-    assert 1 <= names["play"](str(run)) <= 500
+    assert 1 <= names["play"](reader.finished) <= 500
+
+
+def test_the_cost_of_the_snippet_is_what_a_training_pays(reader):
+    [command] = [line for line in LINES if "env.cost=speeding" in line]
+    assert run_script([*shlex.split(command), *TINY, "runs=paid"]) == 0
+    speeding = registry.cost_function("speeding")
+    assert speeding(None, 0, np.array([0.0, -2.5, 0.0, 0.0]), 1.0, {}) == 1.5
+    assert speeding(None, 0, np.array([9.0, 0.5, 9.0, 9.0]), 1.0, {}) == 0.0
+    [table] = reader.path.glob("paid/**/metrics.csv")
+    costs = read_metrics(table)["cost/1/episode"]
+    assert np.nanmax(costs) > 0  # a pole that falls is fast
+
+
+# Words
 
 
 def test_make_targets_and_scripts_in_the_readme_exist():

@@ -20,10 +20,13 @@ from rcac.experiment.reproduction import (
     cartpole,
     command,
     deep,
+    endings,
     equal_return,
     labels,
     margins,
+    models,
     rate,
+    readings,
     report,
     river_swim,
     switch,
@@ -33,9 +36,20 @@ from rcac.experiment.reproduction import (
     twins,
     wall_clock,
 )
-from rcac.experiment.reproduction.section import HOLDS, IN_PART, NOT, Claim, Once, Section, markdown, verdict
+from rcac.experiment.reproduction.section import (
+    HOLDS,
+    IN_PART,
+    NOT,
+    Claim,
+    Interrupted,
+    Once,
+    Section,
+    markdown,
+    verdict,
+)
 from rcac.experiment.reproduction.sections import SECTIONS
 from rcac.experiment.reproduction.store import Store, defaults
+from rcac.experiment.runner import Outcome, TrainingStopped
 from rcac.tabular.solve import solve
 
 ROOT = Path(__file__).parents[1]
@@ -60,10 +74,11 @@ TINY = {
         "iterations": 10,
         "step_sizes": [1.0],
     },
-    "curves": {"worlds": ["river_swim", "garnet"], "iterations": 30},
+    "curves": {"worlds": ["river_swim", "garnet"], "iterations": 30, "garnet_lambda": 30.0},
     "rate": {"sets": ["kl_ball"], "iterations": [5, 100, 200], "tune_at": 10},
     "switch": {"iterations": 60},
-    "cartpole": {"algorithms": ["rcac_npg", "epirc_pgs_deep"], **DEEP},
+    "models": {},
+    "cartpole": {"algorithms": ["rcac_npg", "epirc_pgs_deep"], "clean": ["rcac_npg"], **DEEP},
     "tradeoff": {
         "algorithms": ["cac", "rcac_sqp"],
         **DEEP,
@@ -356,6 +371,297 @@ def test_every_method_has_a_look_of_its_own():
             assert len({getattr(own, part) for own in looks}) == len(group)
 
 
+# Verdicts, on made-up results
+
+
+def at_trained_noise(*costs, value=495.0):
+    """A run for each cost at δ .04 and 50 less without noise, seeds from 10 on."""
+    scores = [{("noise", 0.0): (value, cost - 50), ("noise", 0.04): (value, cost)} for cost in costs]
+    return [made_up(10 + k, score) | {"seconds": 1.0} for k, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("noisy", "clean", "expected"),
+    [
+        ((250, 260, 270, 199), (210, 220, 230, 240), HOLDS),  # by the mean over the seeds
+        ((50, 60, 70, 80), (190, 210, 220, 400), IN_PART),  # only when trained without noise
+        ((250, 260, 270, 280), (50, 60, 70, 80), IN_PART),  # only when trained with it
+        ((50, 60, 70, 300), (50, 60, 70, 80), NOT),
+    ],
+)
+def test_cac_is_judged_by_both_readings(noisy, clean, expected):
+    methods = {"cac": at_trained_noise(*noisy)}
+    found = readings.claim(methods, {"cac": at_trained_noise(*clean)})
+    assert found.verdict == expected
+    assert f"above the budget on {sum(c > 200 for c in noisy)} of 4 seeds" in found.evidence
+    assert f"above the budget on {sum(c > 200 for c in clean)} of 4 seeds" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("noisy", "cac", "rcac", "words"),
+    [
+        (50, 220, 230, "so it breaks it as well: what breaks it is training without the noise"),
+        (250, 220, 230, "so it breaks it as well"),
+        (50, 220, 150, "thanks to its norm"),
+        (50, 150, 150, "so it holds it as well"),
+        (50, 150, 230, "although it has the norm"),
+    ],
+)
+def test_rcac_without_noise_tells_the_cause(noisy, cac, rcac, words):
+    clean = {"cac": at_trained_noise(cac, cac), "rcac": at_trained_noise(rcac, rcac)}
+    evidence = readings.claim({"cac": at_trained_noise(noisy, noisy)}, clean).evidence
+    assert words in evidence
+    assert ("not the missing norm" in evidence) == (noisy < 200 < min(cac, rcac))
+
+
+def test_the_norm_gets_no_credit_for_what_seeds_may_explain():
+    clean = {"cac": at_trained_noise(190, 220, 230, 400), "rcac": at_trained_noise(150, 190, 199, 390)}
+    assert "not clearly below CAC" in readings.claim({"cac": at_trained_noise(50, 50)}, clean).evidence
+
+
+def test_training_without_noise_is_tested_with_it(results):
+    [first, _] = results["cartpole"]["clean"]["rcac_npg"]
+    noisy = results["cartpole"]["methods"]["rcac_npg"][0]
+    assert first["changes"] == [*noisy["changes"], readings.WITHOUT_NOISE]
+    assert first["seed"] == noisy["seed"]
+    assert [test["strength"] for test in first["tests"]] == [test["strength"] for test in noisy["tests"]]
+    config = compose(["env=cartpole", "algo=cac", *first["changes"][1:]])
+    assert config.env.kwargs["noise_high"] == 0
+    assert "| RCAC-NPG | δ 0 |" in cartpole.tables(results["cartpole"])
+
+
+def ending(infeasible=0.0, late=0.0, last=False, change=(0.0, 0.0)):
+    return {"infeasible": infeasible, "late_infeasible": late, "last_infeasible": last, "change": list(change)}
+
+
+def curve_world(world="river_swim", floor=False, **endings):
+    """A problem with bound and budget 100, and runs of these endings that begin at a constraint of 50."""
+    runs = [{"method": m, "ending": e, "constraint": [50.0]} for m, e in endings.items()]
+    return {"world": world, "runs": runs, "best": 100.0, "budget": 100.0, "floor": floor}
+
+
+def test_the_end_of_a_run():
+    returns = np.array([[-1.0, 3.0], [-2, 1], [-3, 1], [-4, 1], [-5, 1], [-6, 1], [-7, 1], [-8, 5], [-9, 1], [-7, 4]])
+    found = tabular.ending(returns, np.array([2.0]))
+    assert found["infeasible"] == pytest.approx(0.3)
+    assert found["late_infeasible"] == pytest.approx(2 / 3)  # of the last three
+    assert found["last_infeasible"]
+    assert found["change"] == pytest.approx([1.5, 3.5])
+
+
+BROKEN, KEPT = ending(late=0.8, last=True), ending(late=0.4, last=True)
+
+
+@pytest.mark.parametrize(
+    ("rnpg", "rppg", "epirc_pgs", "expected"),
+    [
+        (KEPT, BROKEN, BROKEN, HOLDS),
+        (KEPT, KEPT, BROKEN, IN_PART),
+        (KEPT, KEPT, ending(late=0.8), NOT),  # its last one is feasible
+        (BROKEN, BROKEN, BROKEN, NOT),
+    ],
+)
+def test_who_ends_up_infeasible_is_judged_late(rnpg, rppg, epirc_pgs, expected):
+    found = endings._ends_up(curve_world(rnpg=rnpg, rppg=rppg, epirc_pgs=epirc_pgs))
+    assert found.verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("rnpg", "rppg", "epirc_pgs", "expected"),
+    [
+        ((1, 0), (2, 0), (0, 2), HOLDS),  # reward or constraint, whichever moves more
+        ((1, 0), (2, 0), (1, 0), IN_PART),  # equal is not more stable
+        ((1, 0), (0, 0), (1.005, 0), NOT),  # nor is a hundredth of a per cent
+    ],
+)
+def test_stability(rnpg, rppg, epirc_pgs, expected):
+    changes = {"rnpg": rnpg, "rppg": rppg, "epirc_pgs": epirc_pgs}
+    found = endings._stable([curve_world(**{m: ending(change=c) for m, c in changes.items()})])
+    assert found.verdict == expected
+
+
+def test_feasible_at_every_iteration():
+    clean, once_broken = ending(), ending(infeasible=0.001)
+    all_clean = curve_world("garnet", True, rnpg=clean, rppg=clean, epirc_pgs=clean)
+    one = curve_world("garnet", True, rnpg=clean, rppg=clean, epirc_pgs=once_broken)
+    none = curve_world("garnet", True, rnpg=once_broken, rppg=once_broken, epirc_pgs=once_broken)
+    found = [endings._always_feasible(worlds) for worlds in ([all_clean], [all_clean, one], [none])]
+    assert [claim.verdict for claim in found] == [HOLDS, IN_PART, NOT]
+    assert "the uniform policy, where all begin, breaks it" in found[0].evidence
+
+
+def test_who_obeys_on_the_garbage_collector():
+    clean, broken = ending(), ending(infeasible=0.1)
+    verdicts = [
+        endings._garbage(curve_world("garbage_collector", rnpg=clean, rppg=rppg, epirc_pgs=epirc)).verdict
+        for rppg, epirc in ((clean, broken), (clean, clean), (broken, clean))
+    ]
+    assert verdicts == [HOLDS, IN_PART, NOT]
+
+
+def swim(rnpg, rppg, epirc_pgs, crpo):
+    """A radius of river-swim from (reward, feasible) of the best runs."""
+    best = {"rnpg": rnpg, "rppg": rppg, "epirc_pgs": epirc_pgs, "robust_crpo": crpo, "rsqp": (50.0, True)}
+    return {
+        "radius": 0.01,
+        "methods": {
+            m: [{"objective": value, "feasible": ok, "violation": 0.0 if ok else 1.0, "evaluations": 10}]
+            for m, (value, ok) in best.items()
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        (((40, True), (39, True), (41, False), (45, True)), HOLDS),  # robust CRPO is no party, an infeasible one loses
+        (((40, True), (41, True), (39, True), (1, True)), IN_PART),
+        (((42, False), (39, True), (39, True), (1, True)), NOT),
+    ],
+)
+def test_rnpg_against_its_rivals_only_and_only_if_feasible(best, expected):
+    found = river_swim.claims({"radii": [swim(*best)]})
+    [claim] = [claim for claim in found if "RNPG earns more" in claim.claim]
+    assert claim.verdict == expected
+    [kept] = [claim for claim in found if "is feasible" in claim.claim]
+    assert kept.verdict == (HOLDS if best[0][1] else NOT)
+
+
+def test_the_bound_of_the_theory():
+    model = rate.positive_costs()
+    known = 200 * np.sqrt(6 / 400) * np.log(2) * 100**2
+    assert rate.bound("known", 400, model) == pytest.approx(known)
+    assert rate.bound("known", 1600, model) == pytest.approx(known / 2)
+    assert rate.bound("unknown", 16, model) == pytest.approx(rate.bound("unknown", 1, model) / 2)
+    for variant in rate.VARIANTS:
+        assert rate.bound(variant, round(rate.speaks_from(variant, model)), model) == pytest.approx(100, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "slopes", "expected"),
+    [
+        ([27.0, 27.0], 0.0, (HOLDS, NOT)),  # a gap that stays does not contradict an upper bound
+        ([27.0, 1.0], -0.9, (HOLDS, HOLDS)),
+        ([27.0, 1e9], 0.5, (IN_PART, NOT)),
+    ],
+)
+def test_a_bound_and_a_slope_are_two_claims(gaps, slopes, expected):
+    curve = {"multiple": 1.0, "gaps": gaps, "slope": slopes}
+    names = [f"{variant} {step}" for variant in rate.VARIANTS for step in ("theory", "tuned")]
+    found = rate.claims({"sets": [{"set": "kl_ball", "curves": dict.fromkeys(names, curve)}], "iterations": [100, 200]})
+    assert [claim.verdict for claim in found] == [*expected, *expected]
+
+
+def clock(world, rppg, near=(1.0, 1.0)):
+    """A cell in which RNPG takes a second, and `near` is RNPG's and EPIRC-PGS's."""
+    seconds = {"rnpg": (1.0, near[0]), "rppg": (rppg, None), "epirc_pgs": (2.0, near[1])}
+    methods = {m: {"updates": u, "near": n, "evaluations": 1} for m, (u, n) in seconds.items()}
+    return {"world": world, "discount": 0.9, "methods": methods}
+
+
+@pytest.mark.parametrize(
+    ("river", "others", "expected"),
+    [
+        ((1.5, 1.7), (1.4, 0.7), (HOLDS, HOLDS)),
+        ((1.5, 1.0), (1.4, 0.5), (IN_PART, IN_PART)),
+        ((1.0, 0.9), (3.0, 0.5), (NOT, NOT)),
+    ],
+)
+def test_rnpg_and_rppg_by_the_clock(river, others, expected):
+    cells = [clock("river_swim", r) for r in river] + [clock("garnet", r) for r in others]
+    assert [claim.verdict for claim in wall_clock.claims({"cells": cells})[-2:]] == [*expected]
+
+
+def words_of(figure):
+    figure.draw_without_rendering()
+    inside = [text.get_text() for axes in figure.axes for text in axes.texts]
+    return " ".join([*inside, " ".join(figure.get_supxlabel().split())])
+
+
+def test_what_is_not_reached_is_marked():
+    cells = [clock("river_swim", 1.0, near=(None, 1.0)), clock("garnet", 1.0)]
+    assert "not near: RNPG" in words_of(wall_clock.figures({"cells": cells})["wall_clock"])
+    assert "ot near" not in words_of(wall_clock.figures({"cells": cells[1:]})["wall_clock"])
+
+
+def test_stems_are_as_long_as_what_they_stand_for(results):
+    result = json.loads(json.dumps(results["best_policy"]))
+    shown = best_policy.figures(result)["best_policy"]
+    assert {axes.get_xlim()[0] for axes in shown.axes} == {0}
+    result["cells"][0]["methods"]["rnpg"]["feasible"] = False
+    assert "Hollow: the policy breaks its budget" in words_of(best_policy.figures(result)["best_policy"])
+
+
+def test_small_print_keeps_within_the_figure():
+    shown = style.figure(6.2, 3.0)
+    style.note(shown, "a few words " * 40)
+    shown.draw_without_rendering()
+    text = shown._supxlabel
+    assert "\n" in text.get_text()
+    assert text.get_window_extent().x1 <= shown.bbox.x1
+
+
+def trained(*pairs):
+    """A run for each (return, cost) late in training; both are nothing before."""
+    return [
+        {"curve": {"steps": list(range(1, 11)), "return": [0] * 7 + [v] * 3, "cost": [0] * 7 + [c] * 3}}
+        for v, c in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("crpo", "epirc", "expected"),
+    [
+        ((480, 60), (120, 50), HOLDS),
+        ((480, 60), (490, 50), IN_PART),  # EPIRC-PGS is like the others
+        ((480, 90), (120, 50), IN_PART),  # costs are not alike
+        ((300, 90), (120, 50), NOT),
+    ],
+)
+def test_alike_in_training(crpo, epirc, expected):
+    methods = {algo: trained((495, 50), (490, 55)) for algo in cartpole.ALIKE}
+    methods |= {"robust_crpo_deep": trained(crpo), "epirc_pgs_deep": trained(epirc)}
+    assert cartpole._alike(methods).verdict == expected
+
+
+def test_lines_that_coincide_are_named():
+    same, other = at_trained_noise(150, 160), at_trained_noise(150, 160, value=300.0)
+    methods = {"cac": same, "rcac": same, "rcac_npg": same}
+    assert deep.coinciding(methods | {"rcac_sqp": other}, "noise") == ["cac", "rcac", "rcac_npg"]
+    assert "all 3 that were trained at δ .04 coincide" in cartpole._told_coinciding(methods)
+    assert "CAC, RCAC, RCAC-NPG, trained" in cartpole._told_coinciding(methods | {"rcac_sqp": other})
+    assert cartpole._told_coinciding({"cac": same, "rcac": other}) == ""
+    assert "over 2 seeds, 20 test episodes" in deep.sweep_note(methods, 20)
+
+
+def test_figures_say_what_points_and_bands_are(results):
+    for module in (cartpole, tradeoff):
+        shown = module.figures(results[module.SECTION.name])
+        for name in {"cartpole_noise", "cartpole_training", "tradeoff", "tradeoff_noise"} & shown.keys():
+            assert "interquartile mean over 2 seeds" in words_of(shown[name])
+            assert "Bands: " in words_of(shown[name])
+
+
+def test_the_papers_own_two_have_a_figure(results):
+    result = {**results["cartpole"], "methods": dict(results["cartpole"]["methods"])}
+    assert "cartpole_own" not in cartpole.figures(result)
+    result["methods"]["rcac"] = result["methods"]["rcac_npg"]
+    assert "cartpole_own" in cartpole.figures(result)
+
+
+def test_the_models_are_compared_with_the_tables(results):
+    result = json.loads(json.dumps(results["models"]))
+    [found] = models.claims(result)
+    assert found.verdict == IN_PART
+    assert "frozen-lake, states" in found.evidence  # 15 printed, of a 4×4 grid
+    assert "river-swim, s0 right" in found.evidence  # printed with a move out of the river
+    assert "reward of" not in found.evidence
+    result["amounts"]["frozen_lake"]["hole"][1] = 0.5
+    assert "frozen-lake, cost of hole" in models.claims(result)[0].evidence
+    for kernel in (dict(own) for _, _, own in [*result["swim"], *result["grid"]]):
+        assert sum(kernel.values()) == pytest.approx(1)
+
+
 # Sections
 
 
@@ -364,7 +670,8 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     found = {name: section.compute(TINY[name], Once(folder)) for name, section in SECTIONS.items()}
     for name in ("cartpole", "tradeoff"):  # a second seed without a second training
-        for runs in [*found[name]["methods"].values(), *found[name].get("twins", {}).values()]:
+        again = [found[name].get(key, {}) for key in ("methods", "twins", "clean")]
+        for runs in [runs for group in again for runs in group.values()]:
             runs.append({**runs[0], "seed": 11, "seconds": 2 * runs[0]["seconds"]})
     return found
 
@@ -449,6 +756,41 @@ def test_a_second_start_computes_only_what_is_missing(tmp_path):
     assert first == {"pieces": [{"value": [0, 0.1]}, {"value": [2, 0.1]}, {"value": [4, 0.1]}]}
 
 
+def interrupted_when_done(settings, once):
+    def last():
+        raise Interrupted({"value": 2})
+
+    return [once("first", lambda: {"value": 1}), once("last", last)]
+
+
+def test_a_piece_that_is_done_as_ctrl_c_comes_is_kept(tmp_path):
+    section, said = Counted().section._replace(compute=interrupted_when_done), []
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path).compute(section, {})
+    assert Store(tmp_path, said.append).compute(section, {}) == [{"value": 1}, {"value": 2}]
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"),
+    [
+        (Outcome(130, 512, "SIGINT"), KeyboardInterrupt),
+        (Outcome(143, 512, "SIGTERM"), TrainingStopped),
+        (Outcome(130, 1024, "finished"), Interrupted),  # the signal came as the training ended
+    ],
+)
+def test_signals_in_a_training(outcome, error, tmp_path, monkeypatch):
+    real = deep.training.train
+    monkeypatch.setattr(deep.training, "train", lambda config: real(config)._replace(outcome=outcome))
+    job = deep.Job("cartpole", "cac", 10)
+    with pytest.raises(error) as found:
+        deep.studies([job], deep.sweep("noise", "noise_high", [0.0]), DEEP, Once(tmp_path))
+    if error is Interrupted:
+        assert found.value.piece["tests"][0]["strength"] == 0
+    else:
+        assert not isinstance(found.value, Interrupted)
+
+
 def test_pieces_side_by_side_are_kept_and_stay_in_order(tmp_path):
     def compute(settings, once):
         return {"powers": once.many({f"power {k}": partial(math.pow, 2, k) for k in settings["powers"]})}
@@ -502,7 +844,7 @@ def test_the_report_says_what_is_there_and_what_is_not(tmp_path):
     ]
     store = Store(tmp_path)
     store.compute(sections[0], {"factor": 2})
-    text = report.write(store, sections, "quick").read_text()
+    text = report.write(store, sections, "quick", tmp_path).read_text()
     assert "- *holds*: It counts. It does." in text
     assert "## Other\n\nNot computed yet" in text
 
@@ -546,6 +888,31 @@ def test_help(capsys):
     assert command.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in [*SECTIONS, *command.SETTINGS])
+
+
+def test_the_report_of_a_full_run_is_above_its_results(tmp_path, monkeypatch):
+    counted = Counted()
+    section = counted.section._replace(
+        settings={"full": {"factor": 2}, "quick": {"factor": 2}},
+        figures=lambda result: {"counted": style.figure(6.2, 1.0)},
+    )
+    monkeypatch.setattr("rcac.experiment.reproduction.sections.SECTIONS", {"counted": section})
+    for setting, place in (("full", "."), ("quick", "quick")):
+        assert command.main([setting, "counted", f"runs={tmp_path}"]) == 0
+        text = (tmp_path / "reproduction" / place / "report.md").read_text()
+        [link] = [line.partition("](")[2].rstrip(")") for line in text.split("\n") if line.startswith("![")]
+        assert (tmp_path / "reproduction" / place / link).exists()
+        assert (tmp_path / "reproduction" / setting / "counted.json").exists()
+    assert not (tmp_path / "reproduction" / "full" / "report.md").exists()
+
+
+def test_ctrl_c_in_a_training_is_130(tmp_path, monkeypatch, capsys):
+    def stopped(config):
+        return deep.training.Trained(Outcome(130, 512, "SIGINT"), tmp_path, {}, False)
+
+    monkeypatch.setattr(deep.training, "train", stopped)
+    assert command.main(["quick", "cartpole", f"runs={tmp_path}"]) == 130
+    assert "what was computed is kept" in capsys.readouterr().err
 
 
 def test_the_script_computes_a_section_once(tmp_path, capsys, monkeypatch):

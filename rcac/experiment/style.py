@@ -5,6 +5,7 @@ Budgets are dashed vermilion, bounds dotted grey, and both are named where they 
 """
 
 import io
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from rcac.experiment.runfolder import replace_file
 
 GRID, FAINT = "#E5E5E5", "#999999"
 BOUND = "#777777"
+NOTE_LETTERS = 18  # of small print, to an inch
 HALO = withStroke(linewidth=2.5, foreground="white")  # behind words that cross lines
 
 
@@ -42,6 +44,8 @@ LOOKS = {
     "rcac_npg": Look("RCAC-NPG", "#009E73", "o", "-"),
     "rcac": Look("RCAC", "#E69F00", "s", (0, (5, 1.5))),
     "cac": Look("CAC", "#444444", "X", (0, (6, 1, 1, 1))),
+    "rcac_clean": Look("RCAC, trained without noise", "#E69F00", "+", ":"),
+    "cac_clean": Look("CAC, trained without noise", "#444444", "x", ":"),
     "epirc_pgs_deep": Look("EPIRC-PGS", "#CC79A7", "^", (0, (1.5, 1))),
     "robust_crpo_deep": Look("robust CRPO", "#56B4E9", "v", (0, (4, 1, 1, 1))),
 }
@@ -103,8 +107,10 @@ def legend(shown: Figure, methods: list[str], *, markers: bool = False, lines: b
 
 
 def note(shown: Figure, words: str) -> None:
-    """A line of small print below the panels."""
-    shown.supxlabel(words, x=0.01, ha="left", fontsize=7.5, color=BOUND)
+    """Small print below the panels, as many lines as the figure's width asks for."""
+    wide = int(NOTE_LETTERS * shown.get_figwidth())
+    lines = [part for line in words.split("\n") for part in textwrap.wrap(line, wide)]
+    shown.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=BOUND)
 
 
 def save(shown: Figure, folder: Path, name: str) -> None:

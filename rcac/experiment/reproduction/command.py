@@ -20,7 +20,8 @@ python scripts/reproduce.py quick river_swim …    these sections only, small
 
 Makes the paper's tables and figures again, and says of each claim whether it holds here. Results are kept piece by
 piece in <section>.json; a second start computes only what is missing, and draws everything anew. To compute a section
-again, delete its file. The report is report.md beside them.
+again, delete its file. The report of a full run is FOLDER/reproduction/report.md, that of a quick one report.md beside
+its results.
 Exit codes: 0 done, 1 a training was stopped, 2 bad input, 130 interrupted.
 
 Sections:
@@ -95,13 +96,14 @@ def _reproduce(request: Request) -> int:
     from rcac.experiment.reproduction.sections import SECTIONS
     from rcac.experiment.reproduction.store import Store
 
-    folder = request.runs / "reproduction" / request.setting
-    store = Store(folder, lambda line: print(line, file=sys.stderr, flush=True), request.jobs)
+    top = request.runs / "reproduction"
+    told = {"full": top}.get(request.setting, top / request.setting)  # the folder of the report
+    store = Store(top / request.setting, lambda line: print(line, file=sys.stderr, flush=True), request.jobs)
     try:
         for name in request.names:
             began = time.perf_counter()
             store.compute(SECTIONS[name], SECTIONS[name].settings[request.setting])
             print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     finally:  # whatever stopped it, the report tells what there is
-        print(shown_path(report.write(store, list(SECTIONS.values()), request.setting).resolve()))
+        print(shown_path(report.write(store, list(SECTIONS.values()), request.setting, told).resolve()))
     return 0

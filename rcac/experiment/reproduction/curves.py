@@ -1,4 +1,4 @@
-"""Learning curves on the four problems, and what λ does to RNPG on river-swim."""
+"""Learning curves on the four problems, on garnet at the λ of the paper's figure, and what λ does to RNPG."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from rcac.experiment import style
 from rcac.experiment.plots import INK
+from rcac.experiment.reproduction import endings
 from rcac.experiment.reproduction.section import Claim, Once, Result, Section, markdown, verdict, yes
 from rcac.experiment.reproduction.tabular import METHODS, WORLDS, penalty, problem, shown_bounds, trace, traces
 
@@ -27,7 +28,21 @@ def compute(settings: dict[str, Any], once: Once) -> Result:
         {"lam": lam} | once(f"λ {lam:g}", trace, river, "rnpg", price, POINTS, iterations=work, lam=lam)
         for lam in LAMBDAS
     ]
-    return {"worlds": worlds, "lambdas": lambdas, "limits": shown_bounds(river, price), "iterations": work}
+    return {
+        "worlds": worlds,
+        "lambdas": lambdas,
+        "limits": shown_bounds(river, price),
+        "garnet": _garnet(settings, once),
+        "iterations": work,
+    }
+
+
+def _garnet(settings: dict[str, Any], once: Once) -> dict[str, Any]:
+    """The paper's three methods at the λ of its second figure of garnet."""
+    model, uncertain, lam = problem("garnet"), penalty("garnet"), settings["garnet_lambda"]
+    options: Any = dict(iterations=settings["iterations"], lam=lam)
+    runs = once(f"garnet, λ {lam:g}", traces, model, endings.PAPERS, uncertain, POINTS, **options)
+    return {"world": "garnet", "lam": lam, "runs": runs, **shown_bounds(model, uncertain)}
 
 
 def tables(result: Result) -> str:
@@ -56,8 +71,10 @@ def tables(result: Result) -> str:
     ]
     header = ["problem", "method", "reward", "constraint", "feasible", "evaluations"]
     return (
-        "What each method hands out at its default settings.\n\n"
+        endings.RULES
+        + "\n\nWhat each method hands out at its default settings.\n\n"
         + markdown(header, answers, left=2)
+        + f"\n\n{endings.table([*result['worlds'], result['garnet']])}"
         + "\n\nRNPG on river-swim: the policy handed out, and the mean distance of the last tenth of the curve from "
         "the budget.\n\n" + markdown(["λ", "reward", f"cost (≤ {budget:g})", "feasible", "late distance"], rows, left=1)
     )
@@ -70,18 +87,24 @@ def _steady(run: dict[str, Any], budget: float) -> float:
 
 
 def figures(result: Result) -> dict[str, Figure]:
-    return {"curves": _worlds(result), "lambda": _lambdas(result)}
+    garnet = result["garnet"]
+    alone = _worlds([garnet], result["iterations"], f"{WORLDS['garnet']}, λ = {garnet['lam']:g}")
+    return {"curves": _worlds(result["worlds"], result["iterations"]), "garnet": alone, "lambda": _lambdas(result)}
 
 
-def _worlds(result: Result) -> Figure:
-    count = len(result["worlds"])
-    shown = style.figure(2.4 * count + 0.4, 4.5)
-    every = shown.subplots(2, count, sharex=True, squeeze=False)
-    for column, world in enumerate(result["worlds"]):
+def _worlds(worlds: list[dict[str, Any]], iterations: int, title: str = "") -> Figure:
+    """Reward above, constraint below; side by side if there is one problem only."""
+    count, alone = len(worlds), len(worlds) == 1
+    shown = style.figure(7.2, 3.0) if alone else style.figure(2.4 * count + 0.4, 4.5)
+    every = shown.subplots(1, 2, squeeze=False).T if alone else shown.subplots(2, count, sharex=True, squeeze=False)
+    for column, world in enumerate(worlds):
         floor = world["floor"]
         top, bottom = every[0, column], every[1, column]
-        style.panel(top, WORLDS[world["world"]], "", "worst-case reward" if column == 0 else "")
-        style.panel(bottom, "", "robust evaluations", "worst-case cost" if column == 0 else "")
+        time = "robust evaluations"
+        style.panel(
+            top, title or WORLDS[world["world"]], time if alone else "", "worst-case reward" if column == 0 else ""
+        )
+        style.panel(bottom, "", time, "worst-case cost" if column == 0 else "")
         if floor:
             bottom.set_ylabel("worst-case utility", fontsize=8.5, color=INK)
         for run in world["runs"]:
@@ -90,15 +113,16 @@ def _worlds(result: Result) -> Figure:
             width: Any = dict(linewidth=0.7, alpha=0.7, zorder=1) if restless else dict(linewidth=1.3)
             for axes, name in ((top, "objective"), (bottom, "constraint")):
                 axes.plot(run["evaluation"], run[name], **own.line(**width))
-                if run["evaluations"] < result["iterations"]:
+                if run["evaluations"] < iterations:
                     end: Any = dict(marker=own.marker, color=own.colour, markersize=5, zorder=5)
                     axes.plot(run["evaluation"][-1], run[name][-1], **end)
         style.level(top, world["best"], f"bound {world['best']:.1f}", style.BOUND)
         style.level(bottom, world["budget"], f"{'floor' if floor else 'budget'} {world['budget']:g}", below=floor)
         top.margins(y=0.12)
         bottom.margins(y=0.12)
-        _time_axis(bottom, result["iterations"])
-    style.legend(shown, METHODS)
+        for axes in (top, bottom):
+            _time_axis(axes, iterations)
+    style.legend(shown, [run["method"] for run in worlds[0]["runs"]])
     return shown
 
 
@@ -145,7 +169,7 @@ def claims(result: Result) -> list[Claim]:
     slack = [w for w in result["worlds"] if all(_slack(run["constraint"], w) for run in w["runs"])]
     names = ", ".join(WORLDS[w["world"]] for w in slack) or "none"
     fifty = [next(r for r in w["runs"] if r["method"] == "rnpg")["feasible"] for w in result["worlds"]]
-    return [
+    found = [
         Claim(
             "A larger λ lowers both the value and the cost of RNPG's policy",
             verdict(
@@ -165,6 +189,7 @@ def claims(result: Result) -> list[Claim]:
             f"no method ever comes near it, at γ .99 and under the KL penalty, on: {names}",
         ),
     ]
+    return found + endings.claims(result["worlds"], result["garnet"])
 
 
 def _slack(constraint: list[float], world: dict[str, Any]) -> bool:
@@ -180,8 +205,8 @@ SECTION = Section(
     "where it stops (diamond). The horizontal axis is logarithmic.",
     "tabular",
     {
-        "quick": {"worlds": ["river_swim", "frozen_lake"], "iterations": 150},
-        "full": {"worlds": list(WORLDS), "iterations": 1000},
+        "quick": {"worlds": ["river_swim", "frozen_lake"], "iterations": 150, "garnet_lambda": 30.0},
+        "full": {"worlds": list(WORLDS), "iterations": 1000, "garnet_lambda": 30.0},
     },
     compute,
     tables,

@@ -20,7 +20,7 @@ from rcac.experiment.build import make_envs
 from rcac.experiment.evaluate import play
 from rcac.experiment.metrics import read_metrics
 from rcac.experiment.policy import load_policy
-from rcac.experiment.reproduction.section import Once
+from rcac.experiment.reproduction.section import Interrupted, Once
 from rcac.experiment.runner import TrainingStopped
 from rcac.experiment.schema import Config, Env
 from rcac.experiment.statistics import Interval, interquartile_mean, interval
@@ -73,13 +73,17 @@ def studies(
 
 def _study(job: Job, tests: Sequence[Test], settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     config = _configured(job, settings, folder / "runs")
-    run, seconds, summary = _train(job, config)
-    tested = []
+    done, tested = _train(job, config), []
     for test in tests:
-        scores = _test(replace(config.env, kwargs=config.env.kwargs | test.kwargs), run, job.seed, settings)
+        scores = _test(replace(config.env, kwargs=config.env.kwargs | test.kwargs), done.folder, job.seed, settings)
         tested.append({"kind": test.kind, "strength": test.strength, **scores})
     about = {"env": job.env, "algo": job.algo, "seed": job.seed, "changes": list(job.changes)}
-    return {**about, "seconds": seconds, "summary": summary, "curve": _curve(run), "tests": tested}
+    summary = {key: done.summary.get(key) for key in ("steps", "episodes", "best_at", "return", "costs", "feasible")}
+    seconds = float(done.summary["run"]["wall_time"])
+    found = {**about, "seconds": seconds, "summary": summary, "curve": _curve(done.folder), "tests": tested}
+    if done.outcome.exit_code:  # the request to stop came as the training ended
+        raise Interrupted(found)
+    return found
 
 
 def _configured(job: Job, settings: Mapping[str, Any], runs: Path) -> Config:
@@ -89,12 +93,14 @@ def _configured(job: Job, settings: Mapping[str, Any], runs: Path) -> Config:
     return configuration.compose([*names, *steps, *settings["changes"], *job.changes])
 
 
-def _train(job: Job, config: Config) -> tuple[Path, float, dict[str, Any]]:
+def _train(job: Job, config: Config) -> training.Trained:
+    """A finished training."""
     done = training.train(config)
-    if done.outcome.exit_code:
+    if done.outcome.reason == "SIGINT":
+        raise KeyboardInterrupt
+    if done.outcome.reason != "finished":
         raise TrainingStopped(f"{job.label}: stopped by {done.outcome.reason}; start again to repeat this training")
-    kept = {key: done.summary.get(key) for key in ("steps", "episodes", "best_at", "return", "costs", "feasible")}
-    return done.folder, float(done.summary["run"]["wall_time"]), kept
+    return done
 
 
 def _test(env: Env, folder: Path, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,6 +163,42 @@ def draw_sweep(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: str
         if not np.isnan(series[0].low):
             band: Any = dict(color=own.colour, alpha=0.08, linewidth=0)
             axes.fill_between(at, [s.low for s in series], [s.high for s in series], **band)
+
+
+def sweep_note(methods: Mapping[str, Sequence[dict[str, Any]]], episodes: int) -> str:
+    """What the points and bands of `draw_sweep` are."""
+    counts = sorted({len(runs) for runs in methods.values()})
+    seeds_told = " or ".join(str(count) for count in counts)
+    if counts == [1]:
+        return f"Points: mean over {episodes} test episodes of one seed."
+    return f"Points: interquartile mean over {seeds_told} seeds, {episodes} test episodes each. Bands: 95 % bootstrap intervals."
+
+
+def coinciding(methods: Mapping[str, Sequence[dict[str, Any]]], kind: str, within: float = 0.01) -> list[str]:
+    """The methods whose return is, at every strength, within this share of the largest one."""
+    at = strengths(next(iter(methods.values())), kind)
+    returns = {algo: np.array([over_seeds(runs, kind, s)[0].estimate for s in at]) for algo, runs in methods.items()}
+    best = np.max(list(returns.values()), axis=0)
+    return [algo for algo, own in returns.items() if (own >= (1 - within) * best).all()]
+
+
+def late_training(runs: Sequence[dict[str, Any]], share: float = 0.2) -> tuple[Interval, Interval]:
+    """Return and cost of recent episodes over the last steps of training: a mean for each seed, then over seeds."""
+    found = []
+    for run in runs:
+        curve = run["curve"]
+        late = np.array(curve["steps"]) >= (1 - share) * curve["steps"][-1]
+        found.append([np.array(curve[name])[late].mean() for name in ("return", "cost")])
+    values = np.array(found)
+    return interval([values[:, 0]]), interval([values[:, 1]])
+
+
+def training_note(methods: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """What the lines and bands of `draw_training` are."""
+    count = len(next(iter(methods.values())))
+    if count == 1:
+        return "Lines: one seed, mean over the latest finished episodes."
+    return f"Lines: interquartile mean over {count} seeds, each the mean over its latest finished episodes. Bands: from the least to the largest seed."
 
 
 def draw_training(pair: Sequence[Axes], runs: Sequence[dict[str, Any]], method: str) -> None:

@@ -21,8 +21,9 @@ are met or they are not, without tolerance. A verdict is about this implementati
 """
 
 
-def write(store: Store, sections: list[Section], setting: str) -> Path:
-    """`report.md` of what the store has, and a PNG and a PDF of every figure."""
+def write(store: Store, sections: list[Section], setting: str, folder: Path) -> Path:
+    """`report.md` in `folder`, which holds the store's, of what the store has; a PNG and a PDF of every figure there."""
+    pictures = store.folder.relative_to(folder)
     chapters, verdicts = [], []
     for section in sections:
         result = store.result(section, section.settings[setting])
@@ -34,24 +35,24 @@ def write(store: Store, sections: list[Section], setting: str) -> Path:
             continue
         found = section.claims(result)
         verdicts += [[section.title, *claim] for claim in found]
-        chapters.append(_chapter(section, result, found, store.folder))
+        chapters.append(_chapter(section, result, found, folder, pictures))
     made = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
     summary = markdown(["section", "claim", "verdict", "what was measured"], verdicts, left=4)
     opening = OPENING.format(setting=setting, versions=made) + ("" if setting == "full" else "\n" + QUICK)
     text = "\n".join([opening, "## Verdicts\n", summary, "", *chapters])
-    path = store.folder / "report.md"
-    store.folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "report.md"
+    folder.mkdir(parents=True, exist_ok=True)
     replace_file(path, text.encode())
     return path
 
 
-def _chapter(section: Section, result: Result, found: list[Claim], folder: Path) -> str:
-    pictures = []
+def _chapter(section: Section, result: Result, found: list[Claim], folder: Path, pictures: Path) -> str:
+    links = []
     for name, shown in section.figures(result).items():
-        style.save(shown, folder, name)
-        pictures.append(f"![{section.title}]({name}.png)\n")
+        style.save(shown, folder / pictures, name)
+        links.append(f"![{section.title}]({(pictures / name).as_posix()}.png)\n")
     judged = [f"- *{claim.verdict}*: {claim.claim}. {_sentence(claim.evidence)}" for claim in found]
-    return "\n".join([f"## {section.title}\n", section.about, "", *judged, "", *pictures, section.tables(result), ""])
+    return "\n".join([f"## {section.title}\n", section.about, "", *judged, "", *links, section.tables(result), ""])
 
 
 def _sentence(words: str) -> str:

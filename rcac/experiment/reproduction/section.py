@@ -26,6 +26,14 @@ class Once:
         return [self(name, compute) for name, compute in pieces.items()]
 
 
+class Interrupted(KeyboardInterrupt):
+    """A request to stop that came as a piece was done: the piece is kept, then all stops."""
+
+    def __init__(self, piece: Any) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
 class Claim(NamedTuple):
     claim: str
     verdict: str  # HOLDS, IN_PART or NOT

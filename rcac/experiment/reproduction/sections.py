@@ -4,6 +4,7 @@ from rcac.experiment.reproduction import (
     best_policy,
     cartpole,
     curves,
+    models,
     rate,
     river_swim,
     step_sizes,
@@ -15,5 +16,5 @@ from rcac.experiment.reproduction.section import Section
 
 SECTIONS: dict[str, Section] = {
     module.SECTION.name: module.SECTION
-    for module in (step_sizes, river_swim, wall_clock, best_policy, curves, rate, cartpole, tradeoff, switch)
+    for module in (step_sizes, river_swim, wall_clock, best_policy, curves, rate, cartpole, tradeoff, switch, models)
 }

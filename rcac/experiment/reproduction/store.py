@@ -19,7 +19,7 @@ from typing import Any
 
 from rcac import __version__, registry
 from rcac.errors import InputError
-from rcac.experiment.reproduction.section import Once, Result, Section
+from rcac.experiment.reproduction.section import Interrupted, Once, Result, Section
 from rcac.experiment.runfolder import replace_file
 from rcac.experiment.schema import FAMILIES
 
@@ -46,7 +46,12 @@ class Store:
     def keep(self, section: Section, kept: dict[str, Any], name: str, compute: Callable[[], Any]) -> Any:
         if name not in kept["pieces"]:
             self._say(f"{section.name}: {name}")
-            kept["pieces"][name] = _plain(compute())
+            try:
+                kept["pieces"][name] = _plain(compute())
+            except Interrupted as stop:
+                kept["pieces"][name] = _plain(stop.piece)
+                self._write(section, kept)
+                raise
             self._write(section, kept)
         return kept["pieces"][name]
 

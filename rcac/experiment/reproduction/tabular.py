@@ -30,6 +30,7 @@ SETS = {"kl_penalty": "KL penalty", "kl_ball": "KL ball .01"}
 METHODS = ["rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"]
 STEPPED = METHODS[:-1]  # those that need a step size
 STEP_SIZES = [10.0**k for k in range(-3, 3)]
+LATE = 0.3  # share of a run's policies that counts as its end
 DISCOUNT = 0.99  # the paper's, to which its budgets belong
 PAPERS_LAMBDA = {  # of its tables of hyperparameters
     "rnpg": dict.fromkeys(WORLDS, 50.0),
@@ -124,7 +125,8 @@ def traces(
 
 
 def trace(model: RCMDP, method: str, uncertain: Uncertainty, points: int, **options: Any) -> dict[str, Any]:
-    """Every evaluated policy's objective and constraint, thinned to about `points`, evenly on a logarithmic axis."""
+    """Every evaluated policy's objective and constraint, thinned to about `points`, evenly on a logarithmic axis; and
+    `ending` over all of them."""
     multipliers: list[float] = []
 
     def watch(step: Step) -> None:
@@ -147,4 +149,18 @@ def trace(model: RCMDP, method: str, uncertain: Uncertainty, points: int, **opti
         "answer": [sign * float(found.returns[0]), other * float(found.returns[1])],
         "feasible": found.feasible,
         "evaluations": found.evaluations,
+        "ending": ending(returns, model.budgets),
+    }
+
+
+def ending(returns: np.ndarray, budgets: np.ndarray) -> dict[str, Any]:
+    """Of (T, N+1): how often a budget is broken, in all and late, whether the last policy breaks one, and the mean
+    change of objective and constraint from one late policy to the next."""
+    broken: np.ndarray = np.any(returns[:, 1:] > budgets, axis=1)  # (T,)
+    late = slice(len(returns) - max(2, round(LATE * len(returns))), None)
+    return {
+        "infeasible": float(broken.mean()),
+        "late_infeasible": float(broken[late].mean()),
+        "last_infeasible": bool(broken[-1]),
+        "change": np.abs(np.diff(returns[late, :2], axis=0)).mean(axis=0).tolist(),
     }

@@ -23,6 +23,7 @@ from rcac.experiment.reproduction.deep import (
     strengths,
     studies,
     sweep,
+    sweep_note,
     told,
 )
 from rcac.experiment.reproduction.perturbed import KINDS, STANDING, breaks, cell, holds, tested
@@ -156,6 +157,7 @@ def _sweeps(result: Result, kinds: list[str]) -> Figure:
     for axes in every[1]:
         axes.set_ylim(bottom=0)
     style.legend(shown, list(result["methods"]), markers=True, rows=2 if alone else 1)
+    style.note(shown, sweep_note(result["methods"], result["episodes"]))
     return shown
 
 
