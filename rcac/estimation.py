@@ -6,13 +6,23 @@ with smoothing κ ≥ 0 over R(s), the states that may follow s. `prior="all"`: 
 is dense. `prior="observed"`: those seen to follow s under any action (s itself where none was), so the kernel stays sparse.
 A pair that was never seen goes to each state of R(s) alike, at the mean of all costs.
 
-    With probability ≥ 1 − δ, for all (s,a) at once,   ½‖P(·|s,a) − P̃(·|s,a)‖₁ ≤ ½ √( 2 (ln(2^m − 2) + ln(SA/δ)) / n(s,a) )
+    With probability ≥ 1 − δ, for all (s,a) at once,
+    ½‖P(·|s,a) − P̃(·|s,a)‖₁ ≤ ½ √( 2 (ln(2^m − 2) + ln(SA n(n+1)/δ)) / n )      with n = n(s,a)
 
-for the empirical P̃ and rows with at most m successors (Weissman et al. 2003, and a union bound over the pairs); smoothing
-moves the estimate by at most κ|R(s)|/(n + κ|R(s)|) more. The radius of a pair that was never seen is 1: nothing is known.
+for the empirical P̃ and rows with at most m successors. For one pair and a count fixed beforehand this is the bound of
+Weissman et al. (2003) at level δ/(SA n(n+1)). A log's counts are random, and may depend on what was drawn: a policy that
+learns visits some pairs because of where they led, and a log may end when it looks well. But the k-th visit to a pair
+draws from P(·|s,a) whatever came before, so the first n draws are independent for each fixed n, and a union bound over the
+pairs and all n ≥ 1 (Σ 1/(n(n+1)) = 1) covers whichever n the log ends with. So the promise holds for any log in which each
+s' was drawn by the one true kernel and no transition was left out because of its s'.
+
+Smoothing moves the estimate by at most κ|R(s)|/(n + κ|R(s)|) more. The radius of a pair that was never seen is 1: nothing
+is known.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,15 +43,16 @@ class Estimate:
     successors: int  # the most that any pair was seen to have
 
     def total_variation_radius(self, confidence: float = 0.95, successors: int | None = None) -> np.ndarray:
-        """(S, A) radii for `TotalVariation` such that the true kernel is in the set with this probability.
+        """(S, A) radii for `TotalVariation` such that the true kernel is in the set with this probability, however the
+        log was made: the formula of this module.
 
         `successors`: no pair of the true model has more (m above; all S states when not given). Without it, radii are
         below 1 only where n(s,a) is well above S.
         """
-        if not 0 < confidence < 1:
+        if not 0 < _number("confidence", confidence) < 1:
             raise InputError(f"confidence: {confidence} given, a number in (0, 1) expected")
         states, actions = self.counts.shape
-        most = states if successors is None else successors
+        most = states if successors is None else _whole("successors", successors)
         if not self.successors <= most <= states:
             raise InputError(f"successors: {most} given, {self.successors} (as many were seen) to {states} expected")
         if states == 1:
@@ -50,7 +61,8 @@ class Estimate:
         drawn = 0.0  # with one successor there is nothing to estimate
         if most > 1:
             shapes = most * np.log(2) + np.log1p(-(2.0 ** (1 - min(most, 1000))))  # ln(2^m − 2)
-            drawn = 0.5 * np.sqrt(2 * (shapes + np.log(states * actions / (1 - confidence))) / seen)
+            share = np.log(states * actions / (1 - confidence)) + np.log(seen) + np.log(seen + 1)  # ln(SA n(n+1)/δ)
+            drawn = 0.5 * np.sqrt(2 * (shapes + share) / seen)
         moved = self.prior[:, None] / (seen + self.prior[:, None])
         return np.where(self.counts > 0, np.minimum(drawn + moved, 1.0), 1.0)
 
@@ -70,6 +82,7 @@ def from_transitions(
     prior: str = "all",  # all | observed: R(s), where smoothing and pairs that were never seen may go
 ) -> Estimate:
     """Estimate kernel and costs: see the formulas of this module. `prior="observed"` is the choice for large problems."""
+    num_states, num_actions = _whole("num_states", num_states), _whole("num_actions", num_actions)
     states, actions, next_states = (
         _indices(name, values, limit)
         for name, values, limit in (
@@ -78,14 +91,12 @@ def from_transitions(
             ("next_states", next_states, num_states),
         )
     )
-    costs = np.asarray(costs, dtype=float)
-    if costs.ndim != 2 or len(costs) != len(states) or not np.isfinite(costs).all():
-        raise InputError(f"costs: shape {costs.shape} given, finite numbers ({len(states)}, N+1) expected")
     if not len(states) == len(actions) == len(next_states) > 0:
         raise InputError(
             f"states, actions, next_states: {len(states)}, {len(actions)}, {len(next_states)} given, equal lengths > 0 expected"
         )
-    if not 0 <= smoothing < np.inf:
+    costs = _costs(costs, len(states))
+    if not 0 <= _number("smoothing", smoothing) < np.inf:
         raise InputError(f"smoothing: {smoothing} given, a finite number ≥ 0 expected")
     if prior not in ("all", "observed"):
         raise InputError(f"prior: {prior!r} given, 'all' or 'observed' expected")
@@ -155,8 +166,41 @@ def _with_all(reached: sp.csr_array, weight: np.ndarray, num_actions: int) -> np
     return kernel.reshape(num_states, num_actions, num_states)
 
 
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, str | bool) or np.ndim(value) != 0:
+        raise InputError(f"{name}: {value!r} given, a number expected")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: {value!r} given, a number expected") from None
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InputError(f"{name}: {value!r} given, a whole number ≥ 1 expected")
+    return int(value)
+
+
+def _costs(values: Any, count: int) -> np.ndarray:
+    expected = f"({count}, N+1), objective first, expected"
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"costs: not an array of numbers, {expected}") from None
+    if array.ndim != 2 or len(array) != count or array.shape[1] == 0:
+        raise InputError(f"costs: shape {array.shape} given, {expected}")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        i, k = (int(x) for x in np.argwhere(bad)[0])
+        raise InputError(f"costs[{i}, {k}]: {array[i, k]} given, a finite number expected")
+    return array
+
+
 def _indices(name: str, values: np.ndarray, limit: int) -> np.ndarray:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name}: rows of different lengths given, whole numbers (T,) expected") from None
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(f"{name}: {array.dtype} of shape {array.shape} given, whole numbers (T,) expected")
     bad = (array < 0) | (array >= limit)

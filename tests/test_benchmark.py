@@ -98,6 +98,52 @@ def test_the_command_saves_and_compares(tmp_path, monkeypatch, capsys):
     assert out.count("!") == 2
 
 
+def test_every_section_is_saved_as_it_ends(tmp_path, monkeypatch, capsys):
+    """What was measured before an accident is saved, and shown."""
+    path = tmp_path / "figures.json"
+    made = iter([[Row("a", 1.0, "ms")], [Row("b", 2.0, "ms")]])
+
+    def section():
+        if (rows := next(made, None)) is None:
+            raise KeyboardInterrupt
+        return rows
+
+    monkeypatch.setattr(command, "_section", lambda name: section)
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["all", "--save", str(path)])
+    assert json.loads(path.read_text()) == {"evaluation": {"a": 1.0}, "solvers": {"b": 2.0}}
+    assert "2 ms" in capsys.readouterr().out
+
+
+def test_figures_are_shown_if_they_cannot_be_saved_after_all(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "folder"
+
+    def section():
+        folder.rmdir()
+        return [Row("a", 1.0, "ms")]
+
+    monkeypatch.setattr(command, "_section", lambda name: section)
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["solvers", "--save", str(folder / "figures.json")])
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert "1 ms" in out
+    assert err.startswith(f"--save: {folder / 'figures.json'} cannot be written (")
+    assert err.count("\n") == 1
+
+
+def test_a_comparison_with_other_measurements_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "one.json").write_text(json.dumps({"solvers": {"another": 2.0}}))
+    fake(monkeypatch, [Row("a", 1.0, "ms")])
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["solvers", "--save", str(tmp_path / "two.json"), "--against", str(tmp_path / "one.json")])
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert err == f"--against: {tmp_path / 'one.json'} given, which has none of the measurements above\n"
+    assert "1 ms" in out
+    assert json.loads((tmp_path / "two.json").read_text()) == {"solvers": {"a": 1.0}}
+
+
 def test_saving_keeps_the_other_sections(tmp_path, monkeypatch):
     path = tmp_path / "deep" / "figures.json"
     fake(monkeypatch, [Row("a", 1.0, "ms")], [Row("b", 2.0, "ms")], [Row("c", 3.0, "ms")])
@@ -155,6 +201,9 @@ def test_bad_arguments_exit_with_2_before_anything_is_measured(tmp_path, capsys,
     missing, broken, other = (tmp_path / name for name in ("missing.json", "broken.json", "other.json"))
     broken.write_text("{")
     other.write_text('{"solvers": [1, 2]}')
+    empty, scaled = tmp_path / "empty.json", tmp_path / "scaled.json"
+    empty.write_text("{}")
+    scaled.write_text('{"scale": {"a": 1.0}, "solvers": {}}')
     for arguments, message in (
         (["nope"], "invalid choice: 'nope'"),
         (
@@ -163,6 +212,11 @@ def test_bad_arguments_exit_with_2_before_anything_is_measured(tmp_path, capsys,
         ),
         (["solvers", "--against", str(broken)], f"--against: {broken} given"),
         (["solvers", "--save", str(other)], f"--save: {other} given"),
+        (["solvers", "--save", str(tmp_path)], f"--save: {tmp_path} given"),
+        (["solvers", "--save", str(other / "x.json")], f"--save: {other / 'x.json'} given, a file that can be written"),
+        (["solvers", "--save", "/proc/x.json"], "--save: /proc/x.json given, a file that can be written expected"),
+        (["all", "--against", str(empty)], f"--against: {empty} given, which has no figures of evaluation, solvers, "),
+        (["solvers", "--against", str(scaled)], f"--against: {scaled} given, which has no figures of solvers"),
         (["solvers", "--threshold", "0.5"], "--threshold: 0.5 given, a number ≥ 1 expected"),
     ):
         with pytest.raises(SystemExit) as stopped:

@@ -22,7 +22,7 @@ from rcac.experiment.sweep.folder import End, SweepFolder
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "train.py"
 FRAGILE = """
-import os, signal, time
+import multiprocessing, os, signal, time
 from pathlib import Path
 import numpy as np
 from rcac.errors import InputError
@@ -48,6 +48,12 @@ class Fragile(Uncertainty):
         return self.ours.sweep(values, rows, memory)
 
 def fragile(problem, number: int = 0):
+    if number < 0:
+        raise InputError(f"number: {number} given, a number ≥ 0 expected")
+    with Path("looks").open("a") as looks:
+        looks.write(f"{number}\\n")
+    if multiprocessing.parent_process() is None:  # accidents happen to jobs only
+        return Fragile("")
     plots.training = lambda *_: None  # pictures take longer than such small trainings
     build.policy_image = lambda *_: np.zeros((8, 8, 3), np.uint8)
     path = Path.cwd() / f"mishap{number}"
@@ -145,7 +151,7 @@ def test_forty_runs_with_four_accidents(run, home):
         (home / f"mishap{seed}").unlink()
     second = run(text)
     assert (second.code, second.folder) == (0, first.folder)
-    assert second.err.splitlines()[0] == "36 of 40 were finished before"
+    assert second.err.splitlines()[0] == "36 of 40 were done before"
     assert second.ended("finished") == [f"seed={seed}" for seed in accidents]
     for seed, (before, after) in enumerate(zip(first.jobs, second.jobs, strict=True)):
         assert after["outcome"] == "finished"
@@ -214,6 +220,21 @@ def test_a_launcher_that_cannot_start(run, home, monkeypatch):
     assert [row["outcome"] for row in done.jobs] == ["missing", "missing"]
 
 
+def test_an_infeasible_job_is_said_to_be(run, home):
+    text = f"-m {TINY} seed=0 env.budgets=[42],[-1]"
+    first = run(text)
+    assert first.code == 3
+    job = f"infeasible: {TINY} seed=0 env.budgets=[-1]"
+    why = "constraint 1: the least attainable worst-case cost is"
+    assert first.err.splitlines()[-2].startswith(f"{job}: {why}")
+    assert first.err.splitlines()[-1] == "1 of 2 jobs cannot be done: no policy meets the budgets"
+    assert "the same command" not in first.err
+    assert [row["outcome"] for row in first.jobs] == ["finished", "infeasible"]
+    assert first.jobs[1]["error"].startswith(why)
+    again = run(text)
+    assert (again.code, again.err.splitlines(), again.jobs) == (3, first.err.splitlines()[-2:], first.jobs)
+
+
 # What is asked for
 
 
@@ -266,6 +287,16 @@ BAD = {
     "env=river_swim +seed=1,2": "job env=river_swim +seed=1: +seed=1: given, a plain key=value",
     "env=river_swim resume=x,y": "resume: given with -m, which takes up by itself what was interrupted",
     "--from runs/x seed=1,2": "--from: given with -m, whose runs are described by keys alone",
+    "env=river_swim seed=range(0)": "seed: no values given, at least one like 1,2 or range(3) expected",
+    "env=river_swim seed=range(0,3,0)": "seed: values like 1,2 or range(3) expected",
+    "env=river_swim algo=rnpg algo.lam=50,-1": "job env=river_swim algo=rnpg algo.lam=-1: algo.lam: -1.0 given, a positive",
+    "env=river_swim uncertainty.radius=0.1,-1": "job env=river_swim uncertainty.radius=-1: uncertainty.radius: -1.0 given",
+    "env=river_swim uncertainty.radius=0.1,x": "job env=river_swim uncertainty.radius=x: uncertainty.radius: 'x' given, a number",
+    "env=river_swim uncertainty.radius=0.1,[1]": "job env=river_swim uncertainty.radius=[1]: uncertainty.radius: shape (1,) given",
+    "env=river_swim,cartpole algo=rsqp": "job env=cartpole algo=rsqp: algo: rsqp given, but rcac/NoisyCartPole-v0 has no model",
+    "env=cartpole algo.device=auto,meta": "job env=cartpole algo.device=meta: algo.device: 'meta' given, auto, cpu, cuda or",
+    "env=garnet env.kwargs.num_states=5,-1": "job env=garnet env.kwargs.num_states=-1: env.kwargs.num_states: -1 given",
+    "env=river_swim uncertainty=fragile uncertainty.number=0,-1": "job env=river_swim uncertainty=fragile uncertainty.number=-1: ",
     "env=river_swim runs=a,b": "runs: a, b given, one folder for all jobs expected",
     "env=river_swim sweep=../x": "sweep: '../x' given, a name of letters, digits",
     "env=river_swim hydra/launcher=nope": "hydra/launcher: 'nope' given, one of basic, joblib, ray, ray_aws, submitit_local",
@@ -286,7 +317,15 @@ def test_bad_input(run, home, text):
     done = run(f"-m {text}")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert done.err.startswith(BAD[text])
-    assert list(home.iterdir()) == []
+    assert [path.name for path in home.iterdir() if path.name != "looks"] == []
+
+
+def test_what_jobs_share_is_looked_at_once(home):
+    texts = ["env=river_swim", "uncertainty=fragile", "uncertainty.number=3,4", "algo=rnpg,rsqp", "seed=range(20)"]
+    jobs = command.read(texts).jobs
+    assert len(jobs) == 80
+    command.check(jobs)
+    assert (home / "looks").read_text().split() == ["3", "4"]
 
 
 def test_a_sweep_in_use(run, home):
@@ -330,6 +369,6 @@ def test_a_run_that_was_deleted_is_missing_again(tmp_path):
     (tmp_path / "run" / "summary.json").write_text("{}")
     end = End("launch", "finished", "run")
     folder.write_end("key", end)
-    assert folder.finished("key") == End("launch", "finished", "run", None, [])
+    assert folder.done("key") == End("launch", "finished", "run", None, [])
     (tmp_path / "run" / "summary.json").unlink()
-    assert folder.finished("key") is None
+    assert folder.done("key") is None

@@ -1,19 +1,25 @@
 """Worst cases against independent truth: cvxpy on the inner problem, a linear program for total variation."""
 
+import sys
 import warnings
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_rows
+from conftest import random_problem, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog
 
+from rcac import evaluate
 from rcac.errors import InputError
-from rcac.problem import compress
+from rcac.experiment import cli
+from rcac.experiment import config as configuration
+from rcac.experiment.build import make_uncertainty
+from rcac.problem import RCMDP, compress
 from rcac.uncertainty import (
     ChiSquare,
     FiniteKernels,
@@ -24,6 +30,7 @@ from rcac.uncertainty import (
     Nominal,
     TotalVariation,
     Wasserstein,
+    named,
 )
 
 ROWS, STATES = 1000, 5
@@ -269,6 +276,29 @@ def test_finite_kernels_choose_the_best_row(rng):
     np.testing.assert_array_equal(sparse[1], kernel)
 
 
+def test_a_part_of_the_rows_of_finite_kernels(rng):
+    """In any order, again and again, or none; with as many steps of Python for many rows as for few."""
+    kernels = [sp.csr_array(random_rows(rng, 3000, 1000, 1.0)) for _ in range(2)]
+    uncertainty, values, rows = FiniteKernels(kernels), rng.normal(size=(2, 1000)), compress(kernels[0])
+    together, calls = uncertainty.sweep(values, rows), []
+    for part in (rng.integers(3000, size=7), rng.integers(3000, size=2000), np.zeros(0, int)):
+        count, taken = 0, rows.take(part)
+
+        def called(*_):
+            nonlocal count
+            count += 1
+
+        sys.setprofile(called)
+        try:
+            worst = uncertainty.sweep(values, taken)
+        finally:
+            sys.setprofile(None)
+        calls.append(count)
+        np.testing.assert_allclose(worst.value, together.value[:, part], rtol=1e-12)
+        np.testing.assert_array_equal(worst.dense(1, 1000), together.dense(1, 1000)[part])
+    assert max(calls) < 2 * min(calls)
+
+
 def sets_by_radius(states):
     metric = np.abs(np.subtract.outer(np.arange(states), np.arange(states))).astype(float)
     return {
@@ -463,6 +493,9 @@ def test_kernels_of_the_kl_ball_written_at_once_or_later(rng, monkeypatch):
         (lambda: LinearIPM(0.1, [[1, 2], [0, 1]]), r"features\[1, 0\]: 0\.0 given, 1 expected"),
         (lambda: LinearIPM(0.1, [[1, 2], [1, 2]]), "features: rank 1 given"),
         (lambda: FiniteKernels([]), "kernels: none given"),
+        (lambda: FiniteKernels(None), "kernels: NoneType given, a list of kernels expected"),
+        (lambda: FiniteKernels(np.eye(2)), r"kernels\[0\]: shape \(2,\) given, \(S, A, S\) or a sparse"),
+        (lambda: FiniteKernels([[["a"]]]), r"kernels\[0\]: not an array of numbers"),
         (lambda: FiniteKernels([np.full((1, 1, 1), 0.5)]), r"kernels\[0\]: row 0 sums to 0\.5"),
         (lambda: KLBall(0.1).worst_case(np.ones(3), np.ones(2) / 2), "values: 3 states given, nominal has 2"),
     ],
@@ -470,3 +503,131 @@ def test_kernels_of_the_kl_ball_written_at_once_or_later(rng, monkeypatch):
 def test_bad_sets_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_metric_may_be_a_list(rng):
+    problem = random_problem(rng, states=2, actions=1)
+    found = evaluate(problem, np.ones((2, 1)), Wasserstein(0.1, [[0, 1], [1, 0]])).returns
+    same = evaluate(problem, np.ones((2, 1)), Wasserstein(0.1, np.array([[0.0, 1], [1, 0]]))).returns
+    np.testing.assert_array_equal(found, same)
+    with pytest.raises(InputError, match="metric: 3 states given, the problem has 2"):
+        Wasserstein(0.1, METRIC[:3, :3].tolist()).check(problem)
+
+
+# Sets as a configuration names them, with files
+
+
+USUAL = {
+    "kl_ball": {},
+    "total_variation": {"within_support": False},
+    "chi_square": {},
+    "wasserstein": {"metric": "steps"},
+    "linear_ipm": {"features": "complete"},
+}
+
+
+@pytest.fixture
+def problem(rng):
+    return random_problem(rng, states=4, actions=3)
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_a_file_of_radii(name, problem, rng, tmp_path):
+    """For every set that has a radius."""
+    assert set(USUAL) == {name for name, make in named.NAMED.items() if "radius" in make.__annotations__}
+    radii, path = rng.uniform(0, 0.01, size=(4, 3)), tmp_path / "radii.npy"
+    np.save(path, radii)
+    found = make_uncertainty(problem, {"name": name, "radius": str(path), **USUAL[name]})
+    np.testing.assert_array_equal(found.radius, radii)
+    assert make_uncertainty(problem, {"name": name, "radius": "1e-3", **USUAL[name]}).radius == 1e-3
+    rows = make_uncertainty(problem, {"name": name, "radius": radii.tolist(), **USUAL[name]})
+    np.testing.assert_array_equal(rows.radius, radii)
+    for word in (None, True, "nothing.npy"):
+        with pytest.raises(InputError, match=rf"uncertainty.radius: .*{word}'? given, a number ≥ 0 or a .npy file \(S, A\) ex"):
+            make_uncertainty(problem, {"name": name, "radius": word, **USUAL[name]})
+    for content, message in (
+        (radii.T, r"uncertainty.radius: shape \(3, 4\) given, a number or \(4, 3\) expected"),
+        (-radii, r"uncertainty.radius\[0, 0\]: -0.0\d+ given, a finite number ≥ 0 expected"),
+        (radii.astype(str), r"uncertainty.radius: '.*radii.npy' holds <U\d+, numbers expected"),
+        (radii.astype(object), r"uncertainty.radius: '.*radii.npy' given, a number ≥ 0 or a .npy file \(S, A\) expected"),
+    ):
+        np.save(path, content, allow_pickle=True)
+        with pytest.raises(InputError, match=message):
+            make_uncertainty(problem, {"name": name, "radius": str(path), **USUAL[name]})
+
+
+def test_radii_survive_in_a_run(tmp_path, monkeypatch, capsys):
+    """In its configuration, in one that starts from it, and when it is taken up."""
+    monkeypatch.chdir(tmp_path)
+    radii = np.full((6, 2), 0.001)
+    radii[2:] = 0.004
+    np.save("radii.npy", radii)
+
+    def run(*texts):
+        with pytest.raises(SystemExit) as ending:
+            cli.train([*texts, "progress=false"])
+        out, err = capsys.readouterr()
+        assert (ending.value.code, err) == (0, "")
+        return Path(out.splitlines()[-1])
+
+    first = run("env=river_swim", "algo=rnpg", "algo.iterations=6", "uncertainty.radius=radii.npy")
+    assert configuration.load(first)["uncertainty"] == {"name": "kl_ball", "radius": "radii.npy"}
+    second = run("--from", str(first), "seed=1")
+    assert configuration.load(second)["uncertainty"]["radius"] == "radii.npy"
+    assert run(f"resume={first}").resolve() == first.resolve()
+    other = run("--from", str(first), "uncertainty.radius=0")
+    values = [np.load(folder / "policy.npz")["values"] for folder in (first, second, other)]
+    np.testing.assert_array_equal(values[0], values[1])
+    assert not np.allclose(values[0], values[2])
+
+
+def test_sparse_files(problem, tmp_path):
+    path = tmp_path / "file.npz"
+    metric = sp.coo_array(np.triu(np.tril(METRIC[:4, :4], 1), -1))
+    sp.save_npz(path, metric)
+    found = make_uncertainty(problem, {"name": "wasserstein", "radius": 0.1, "metric": str(path)})
+    values = np.array([[0.0, 1, 5, 2]])
+    np.testing.assert_array_equal(
+        found.sweep(values, problem.rows).value, Wasserstein(0.1, metric).sweep(values, problem.rows).value
+    )
+    kernels = [problem.kernel, np.full((4, 3, 4), 0.25)]
+    sp.save_npz(path, sp.vstack([sp.csr_array(kernel.reshape(12, 4)) for kernel in kernels]))
+    found = make_uncertainty(problem, {"name": "finite", "kernels": str(path), "rectangular": True})
+    np.testing.assert_allclose(
+        found.sweep(values, problem.rows).value, FiniteKernels(kernels).sweep(values, problem.rows).value, rtol=1e-12
+    )
+    for row, message in (
+        ({"name": "linear_ipm", "radius": 0.1, "features": str(path)}, r"\(a sparse matrix\) given, a .npy file of one array"),
+        ({"name": "kl_ball", "radius": str(path)}, r"\(a sparse matrix\) given, a number ≥ 0 or a .npy"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make_uncertainty(problem, row)
+
+
+def test_bad_sparse_files(problem, tmp_path):
+    path = tmp_path / "file.npz"
+    kernels = {"name": "finite", "kernels": str(path), "rectangular": True}
+    sp.save_npz(path, sp.csr_array(np.eye(4)))
+    with pytest.raises(InputError, match=r"uncertainty.kernels: shape \(4, 4\) given, \(K·12, 4\) expected"):
+        make_uncertainty(problem, kernels)
+    parts = {"format": b"csr", "shape": (12, 4), "data": np.ones(12), "indptr": np.arange(13), "indices": np.full(12, 7)}
+    for change in ({}, {"format": b"os"}, {"shape": (12,)}, {"indptr": np.arange(13)[::-1]}):
+        np.savez(path, **(parts | change))
+        with pytest.raises(InputError, match=r"uncertainty.kernels: .* given, a .npy or .npz file of plain arrays expected"):
+            make_uncertainty(problem, kernels)
+    np.savez(path, a=problem.kernel, b=problem.kernel)
+    with pytest.raises(InputError, match=r"metric: .* \(2 arrays\) given, a .npy file of one array expected"):
+        make_uncertainty(problem, {"name": "wasserstein", "radius": 0.1, "metric": str(path)})
+
+
+@pytest.mark.parametrize("name", ["wasserstein", "linear_ipm"])
+def test_defaults_that_are_too_large_say_what_to_give(name):
+    states = 20_000
+    kernel = sp.csr_array((np.ones(states), np.arange(states), np.arange(states + 1)), shape=(states, states))
+    large = RCMDP(kernel, np.zeros((1, states, 1)), [], np.full(states, 1 / states), 0.9)
+    expected = {
+        "wasserstein": r"uncertainty.metric: 'steps' given, the file of a sparse matrix \(20000, 20000\) expected",
+        "linear_ipm": r"uncertainty.features: 'complete' given, a .npy file \(20000, d\) of fewer features expected",
+    }
+    with pytest.raises(InputError, match=expected[name]):
+        make_uncertainty(large, {"name": name, "radius": 0.1, **USUAL[name]})

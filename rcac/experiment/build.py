@@ -32,10 +32,13 @@ class Built(NamedTuple):
 
 def build(config: Config) -> Built:
     """The learner of a configuration, ready for its first step."""
-    with under("algo", config.algo):
-        fields = {key: value for key, value in config.algo.items() if key != "name"}
-        settings = FAMILIES[config.algo["family"]](**fields)
+    settings = make_settings(config.algo)
     return BUILDERS[settings.family](config, settings)
+
+
+def make_settings(row: dict[str, Any]) -> Any:
+    with under("algo", row):
+        return FAMILIES[row["family"]](**{key: value for key, value in row.items() if key != "name"})
 
 
 def make_uncertainty(problem: RCMDP, row: dict[str, Any]) -> Uncertainty:
@@ -55,11 +58,8 @@ def _tabular(config: Config, settings: Any) -> Built:
     from rcac.tabular.multistart import MultiStart
     from rcac.tabular.solve import make_solvers
 
-    name = config.algo["name"]
     single, problem, _ = open_env(config.env)
-    if problem is None:
-        able = ", ".join(registry.algorithms("deep"))
-        raise InputError(f"algo: {name} given, but {env_id(config.env)} has no model; one of {able} expected")
+    problem = check_model(config, problem)
     assert config.uncertainty is not None
     uncertainty = make_uncertainty(problem, config.uncertainty)
     solvers = make_solvers(problem, uncertainty, settings, config.seed)
@@ -78,6 +78,13 @@ def _tabular(config: Config, settings: Any) -> Built:
     identity = _identity(config, single) | {"model": _digest(problem), "uncertainty": config.uncertainty}
     halfway = learner.total // 2 + 1  # a picture takes longer than many evaluations: one on the way, one in the end
     return Built(present(learner, single, draw), identity, single.close, halfway)
+
+
+def check_model(config: Config, problem: RCMDP | None) -> RCMDP:
+    if problem is None:
+        name, able = config.algo["name"], ", ".join(registry.algorithms("deep"))
+        raise InputError(f"algo: {name} given, but {env_id(config.env)} has no model; one of {able} expected")
+    return problem
 
 
 def _deep(config: Config, settings: Any) -> Built:

@@ -25,9 +25,11 @@ class FiniteKernels(Uncertainty):
     union: tuple[Rows, np.ndarray] = field(init=False, repr=False)  # all supports together, and (kernels, nnz) on them
 
     def __post_init__(self) -> None:
+        if not hasattr(self.kernels, "__len__") or sp.issparse(self.kernels):
+            raise InputError(f"kernels: {type(self.kernels).__name__} given, a list of kernels expected")
         if len(self.kernels) == 0:
             raise InputError("kernels: none given, at least one expected")
-        flat = [k if sp.issparse(k) else np.asarray(k, float).reshape(-1, np.shape(k)[-1]) for k in self.kernels]
+        flat = [_flat(i, kernel) for i, kernel in enumerate(self.kernels)]
         for i, kernel in enumerate(flat):
             if kernel.shape != flat[0].shape:
                 raise InputError(f"kernels[{i}]: shape {kernel.shape} given, {flat[0].shape} as the first expected")
@@ -71,7 +73,10 @@ class FiniteKernels(Uncertainty):
         if len(rows.ids) and rows.ids.max() >= union.count:
             raise InputError(f"nominal: row {rows.ids.max()} given, the kernels have {union.count} rows")
         if rows.count != union.count or not np.array_equal(rows.ids, union.ids):
-            places = np.concatenate([np.arange(union.indptr[m], union.indptr[m + 1]) for m in rows.ids])
+            lengths = np.diff(union.indptr)[rows.ids]
+            ends = np.cumsum(lengths)
+            # place j of row m is indptr[m] + j, and entry (ends − lengths)[m] + j of the rows taken
+            places = np.repeat(union.indptr[rows.ids] - (ends - lengths), lengths) + np.arange(lengths.sum())
             union, data = union.take(rows.ids), data[:, places]
         owner = np.repeat(np.arange(union.count), np.diff(union.indptr))
         expected = np.stack(
@@ -81,3 +86,17 @@ class FiniteKernels(Uncertainty):
         value = np.take_along_axis(expected, choice[None], axis=0)[0].T
         kernel = np.stack([data[choice[owner, k], np.arange(len(owner))] for k in range(len(values))])
         return Worst(np.ascontiguousarray(value), union.indptr, union.indices, kernel)
+
+
+def _flat(i: int, kernel: Any) -> Any:
+    """A kernel as rows (S·A, S)."""
+    if sp.issparse(kernel):
+        return kernel
+    expected = "(S, A, S) or a sparse matrix (S·A, S) expected"
+    try:
+        array = np.asarray(kernel, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"kernels[{i}]: not an array of numbers, {expected}") from None
+    if array.ndim != 3 or array.shape[0] != array.shape[2] or array.size == 0:
+        raise InputError(f"kernels[{i}]: shape {array.shape} given, {expected}")
+    return array.reshape(-1, array.shape[2])

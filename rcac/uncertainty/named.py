@@ -1,9 +1,11 @@
 """Uncertainty sets as a configuration names them: `(problem, **parameters) -> Uncertainty`.
 
-Parameters are numbers and words; arrays (a ground metric, features, kernels) come from .npy and .npz files of plain
-arrays, or are derived from the problem. Default values are in `conf/uncertainty/<name>.yaml`.
+Parameters are numbers and words; arrays (radii, a ground metric, features, kernels) come from .npy and .npz files of
+plain arrays and of `scipy.sparse.save_npz`, or are derived from the problem. Default values are in
+`conf/uncertainty/<name>.yaml`.
 """
 
+import contextlib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from rcac.errors import InputError
@@ -24,41 +27,52 @@ from rcac.uncertainty.nominal import Nominal
 from rcac.uncertainty.tv import TotalVariation
 from rcac.uncertainty.wasserstein import Wasserstein
 
+Radius = float | str | list  # a number, or one for each (s,a): a .npy file, or rows
+
+ALL_MOVES = 4_000  # states beyond which moves between all pairs of them take gigabytes
+ALL_FEATURES = 2_000  # states beyond which a complete basis takes minutes
+
 
 def nominal(problem: RCMDP) -> Uncertainty:
     return Nominal()
 
 
-def kl_ball(problem: RCMDP, radius: float) -> Uncertainty:
-    return KLBall(radius)
+def kl_ball(problem: RCMDP, radius: Radius) -> Uncertainty:
+    return KLBall(_radius(radius))
 
 
 def kl_penalty(problem: RCMDP, temperature: float | None, value: str) -> Uncertainty:
     return KLPenalty(temperature, value)  # type: ignore[arg-type]
 
 
-def total_variation(problem: RCMDP, radius: float, within_support: bool) -> Uncertainty:
-    return TotalVariation(radius, within_support=within_support)
+def total_variation(problem: RCMDP, radius: Radius, within_support: bool) -> Uncertainty:
+    return TotalVariation(_radius(radius), within_support=within_support)
 
 
-def chi_square(problem: RCMDP, radius: float) -> Uncertainty:
-    return ChiSquare(radius)
+def chi_square(problem: RCMDP, radius: Radius) -> Uncertainty:
+    return ChiSquare(_radius(radius))
 
 
-def wasserstein(problem: RCMDP, radius: float, metric: str) -> Uncertainty:
-    return Wasserstein(radius, steps_between(problem) if metric == "steps" else _array("metric", metric))
+def wasserstein(problem: RCMDP, radius: Radius, metric: str) -> Uncertainty:
+    return Wasserstein(_radius(radius), steps_between(problem) if metric == "steps" else _load("metric", metric))
 
 
-def linear_ipm(problem: RCMDP, radius: float, features: str) -> Uncertainty:
+def linear_ipm(problem: RCMDP, radius: Radius, features: str) -> Uncertainty:
     complete = features == "complete"
-    return LinearIPM(radius, complete_features(problem.num_states) if complete else _array("features", features))
+    known = complete_features(problem.num_states) if complete else _dense("features", features)
+    return LinearIPM(_radius(radius), known)
 
 
 def finite(problem: RCMDP, kernels: str, rectangular: bool) -> Uncertainty:
-    arrays = _load("kernels", kernels)
-    if isinstance(arrays, np.ndarray):
-        arrays = dict(enumerate(arrays)) if arrays.ndim == 4 else {0: arrays}
-    return FiniteKernels(list(arrays.values()), rectangular)
+    found = _load("kernels", kernels, several=True)
+    if sp.issparse(found):  # one below the other
+        size = problem.num_states * problem.num_actions
+        if found.shape[0] % size or found.shape[1] != problem.num_states:
+            raise InputError(f"kernels: shape {found.shape} given, (K·{size}, {problem.num_states}) expected")
+        found = [found[first : first + size] for first in range(0, found.shape[0], size)]
+    elif isinstance(found, np.ndarray):
+        found = list(found) if found.ndim == 4 else [found]
+    return FiniteKernels(found, rectangular)
 
 
 NAMED: dict[str, Callable[..., Uncertainty]] = {
@@ -72,6 +86,11 @@ def steps_between(problem: RCMDP) -> np.ndarray:
 
     Between states that no transitions connect, the distance is S, more than any other."""
     states, rows = problem.num_states, problem.rows
+    if states > ALL_MOVES:
+        raise InputError(
+            f"metric: 'steps' given, the file of a sparse matrix ({states}, {states}) expected, from scipy.sparse.save_npz: the "
+            f"distances of the moves that are possible; all pairs are too many beyond {ALL_MOVES} states"
+        )
     origin = np.repeat(rows.ids // problem.num_actions, np.diff(rows.indptr))
     adjacent = np.zeros((states, states), dtype=bool)
     adjacent[origin, rows.indices] = True
@@ -82,21 +101,62 @@ def steps_between(problem: RCMDP) -> np.ndarray:
 
 def complete_features(states: int) -> np.ndarray:
     """(S, S): 1, and an orthonormal basis of what is orthogonal to it. The set is then ‖q − p‖₂ ≤ radius."""
+    if states > ALL_FEATURES:
+        raise InputError(
+            f"features: 'complete' given, a .npy file ({states}, d) of fewer features expected; as many as states are too many "
+            f"beyond {ALL_FEATURES}"
+        )
     ones = np.ones((states, 1))
     return np.hstack([ones, scipy.linalg.null_space(ones.T)])
 
 
-def _load(field: str, path: str) -> Any:
-    """Plain arrays from a .npy or .npz file; nothing in it is executed."""
-    try:
-        found = np.load(Path(path), allow_pickle=False)
-        return {name: found[name] for name in found.files} if hasattr(found, "files") else found
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{field}: {path!r} given, a .npy or .npz file of plain arrays expected ({error})") from error
+# Files
+
+# what NumPy, scipy and zipfile raise on foreign bytes
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile)
 
 
-def _array(field: str, path: str) -> np.ndarray:
-    found = _load(field, path)
-    if isinstance(found, dict):
-        raise InputError(f"{field}: {path!r} given, a .npy file of one array expected")
+def _radius(given: Radius) -> Any:
+    expected = "a number ≥ 0 or a .npy file (S, A)"
+    if given is None or isinstance(given, bool):
+        raise InputError(f"radius: {given} given, {expected} expected")
+    if not isinstance(given, str):
+        return given
+    with contextlib.suppress(ValueError):
+        return float(given)  # 1e-3 is text in YAML
+    return _dense("radius", given, expected)
+
+
+def _dense(field: str, path: str, expected: str = "a .npy file of one array") -> np.ndarray:
+    found = _load(field, path, expected)
+    if sp.issparse(found):
+        raise InputError(f"{field}: {path!r} (a sparse matrix) given, {expected} expected")
     return found
+
+
+def _load(field: str, path: str, expected: str = "a .npy or .npz file of plain arrays", several: bool = False) -> Any:
+    """The array or the CSR matrix in a file, or a list of arrays; nothing in it is executed."""
+    try:
+        found: Any = np.load(Path(path), allow_pickle=False)
+        if isinstance(found, np.lib.npyio.NpzFile):
+            with found as file:
+                sparse = {"format", "shape"} <= {*file.files}
+                found = _sparse(path) if sparse else [file[name] for name in file.files]
+    except UNREADABLE as error:
+        raise InputError(f"{field}: {path!r} given, {expected} expected ({error})") from error
+    if isinstance(found, list) and not several:
+        raise InputError(f"{field}: {path!r} ({len(found)} arrays) given, a .npy file of one array expected")
+    for array in found if isinstance(found, list) else [found]:
+        if array.dtype.kind not in "biuf":
+            raise InputError(f"{field}: {path!r} holds {array.dtype}, numbers expected")
+    return found
+
+
+def _sparse(path: str) -> sp.csr_array:
+    """What `scipy.sparse.save_npz` wrote, with every index checked: compiled code relies on them."""
+    matrix = sp.load_npz(path)
+    if len(matrix.shape) != 2:
+        raise ValueError(f"a sparse array of shape {matrix.shape}")
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+    return sp.csr_array(matrix)

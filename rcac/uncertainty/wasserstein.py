@@ -139,8 +139,9 @@ class Wasserstein(Uncertainty):
 
     def check(self, problem: RCMDP) -> None:
         super().check(problem)
-        if self.metric.shape[0] != problem.num_states:
-            raise InputError(f"metric: {self.metric.shape[0]} states given, the problem has {problem.num_states}")
+        states = len(self._moves[0]) - 1  # type: ignore[attr-defined]
+        if states != problem.num_states:
+            raise InputError(f"metric: {states} states given, the problem has {problem.num_states}")
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
         radius, (value, kernel) = per_row(self.radius, rows), blank(values, rows, extra=1)

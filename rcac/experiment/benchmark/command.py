@@ -7,6 +7,7 @@ a measurement that is worse by more than the threshold is marked, and listed bel
 import argparse
 import json
 import math
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from rcac.errors import InputError
 from rcac.experiment.benchmark.measure import Row, slowdown
+from rcac.experiment.runfolder import replace_file
 
 SECTIONS = ("evaluation", "solvers", "training", "scale")
 NEVER = "never"  # ∞, in the file and in the table
@@ -43,17 +45,27 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if not options.threshold >= 1:
         parser.error(f"--threshold: {options.threshold} given, a number ≥ 1 expected")
-    try:  # before measuring, which takes a while
+    names = SECTIONS if options.section == "all" else (options.section,)
+    found: dict[str, list[Row]] = {}
+    console = Console()
+    try:
+        # before measuring, which takes a while
         earlier = read("--against", options.against) if options.against else {}
+        if options.against and not any(earlier.get(name) for name in names):
+            raise InputError(f"--against: {options.against} given, which has no figures of {', '.join(names)}")
         kept = read("--save", options.save) if options.save.exists() else {}
+        check_place(options.save)
+        try:
+            for name in names:
+                found[name] = _section(name)()
+                save(options.save, kept | figures(found))
+        finally:
+            if found:
+                console.print(table(found, earlier, options.threshold))
+        if options.against and not any(row.name in earlier.get(name, {}) for name in names for row in found[name]):
+            raise InputError(f"--against: {options.against} given, which has none of the measurements above")
     except InputError as error:
         parser.error(str(error))
-    names = SECTIONS if options.section == "all" else (options.section,)
-    found = {name: _section(name)() for name in names}
-    console = Console()
-    console.print(table(found, earlier, options.threshold))
-    options.save.parent.mkdir(parents=True, exist_ok=True)
-    options.save.write_text(written(kept | figures(found)))
     worse = marked(found, earlier, options.threshold)
     for line in worse:
         console.print(f"! {line}", markup=False)
@@ -72,6 +84,23 @@ def figures(found: dict[str, list[Row]]) -> Figures:
     }
 
 
+def check_place(path: Path) -> None:
+    """Refuse a file whose folder cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"--save: {path} given, a file that can be written expected ({error})") from None
+
+
+def save(path: Path, kept: Figures) -> None:
+    try:
+        replace_file(path, written(kept).encode())
+    except OSError as error:
+        raise InputError(f"--save: {path} cannot be written ({error})") from None
+
+
 def written(kept: Figures) -> str:
     plain = {
         section: {name: value if math.isfinite(value) else NEVER for name, value in rows.items()}
@@ -83,7 +112,7 @@ def written(kept: Figures) -> str:
 def read(option: str, path: Path) -> Figures:
     """What `written` wrote."""
     try:
-        sections = json.loads(path.read_text())
+        sections = json.loads(path.read_text("utf-8"))
         return {section: {name: _value(value) for name, value in rows.items()} for section, rows in sections.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{option}: {path} given, the figures of an earlier benchmark expected ({error})") from None

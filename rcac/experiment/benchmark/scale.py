@@ -32,7 +32,7 @@ KINDS: dict[str, Callable[[int], RCMDP]] = {
     "grid": lambda states: problems.grid(round(states**0.5), 0.99),
 }
 METHODS: dict[str, dict[str, float]] = {"rsqp": {}, "rnpg": {"step_size": 20.0}}  # its best of 1, 5, 20 and 100 on 1,000 states
-EVALUATIONS = 30
+EVALUATIONS = 20
 NEAR = 0.01
 SEARCHES, LONGER = 4, 5  # starts of longer searches, and how many times the evaluations each may use
 TIGHTNESS = 0.25  # of the budget, between the least cost (0) and that of the best policy without it (1)

@@ -26,7 +26,8 @@ from rcac.experiment import config as configuration
 from rcac.experiment.results import shown_path
 from rcac.experiment.runfolder import RunFolder
 from rcac.experiment.signals import StopRequest
-from rcac.experiment.sweep.folder import FINISHED, MISSING, End, Job, SweepFolder, settings
+from rcac.experiment.sweep.check import check
+from rcac.experiment.sweep.folder import FINISHED, INFEASIBLE, MISSING, End, Job, SweepFolder, settings
 from rcac.experiment.sweep.supervise import Sweep, carry_out
 from rcac.experiment.sweep.view import SweepView, complain, result_table
 from rcac.experiment.sweep.worker import compose_launcher
@@ -36,9 +37,10 @@ WIDTH = 160  # of the table, where there is no terminal that has one
 
 
 def main(texts: Sequence[str]) -> int:
-    """The command, without its `-m`. 0: every job is finished."""
+    """The command, without its `-m`. 0: every job is finished; 3: but for those that are infeasible."""
     sweep = read(texts)
     folder = sweep.folder
+    check([job for job in sweep.jobs if not folder.done(job.key)])
     try:
         folder.jobs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -47,7 +49,7 @@ def main(texts: Sequence[str]) -> int:
         ) from error
     with RunFolder(folder.path) as home, StopRequest() as stop:
         home.lock()
-        ends = {job.key: end for job in sweep.jobs if (end := folder.finished(job.key))}
+        ends = {job.key: end for job in sweep.jobs if (end := folder.done(job.key))}
         said = None
         try:
             if len(ends) < len(sweep.jobs):
@@ -62,12 +64,14 @@ def main(texts: Sequence[str]) -> int:
         console.print(result_table(folder.path, rows))
     complain(rows, told=stop.received is not None, launcher=said)
     print(shown_path(folder.path))
-    unfinished = any(end.outcome != FINISHED for _, end in rows)
+    unfinished = {end.outcome for _, end in rows} - {FINISHED}
+    if unfinished == {INFEASIBLE}:
+        return 3
     return stop.exit_code or 1 if unfinished else 0
 
 
 def read(texts: Sequence[str]) -> Sweep:
-    """Every job and the launcher, checked; nothing is written."""
+    """Every job and the launcher; nothing is written."""
     parser, name = OverridesParser.create(), None
     overrides: list[Override] = []
     options: list[str] = []
@@ -100,8 +104,10 @@ def _expanded(overrides: list[Override]) -> list[Job]:
     swept = [override.get_key_element() for override in overrides if override.is_sweep_override()]
     try:
         [combinations] = BasicSweeper.split_arguments(overrides, None)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
         raise InputError(f"{', '.join(swept)}: values like 1,2 or range(3) expected ({error})") from error
+    if not combinations:
+        raise InputError(f"{', '.join(swept)}: no values given, at least one like 1,2 or range(3) expected")
     fixed = [override for override in overrides if not override.is_sweep_override()]
     given = {f"{o.get_key_element()}={o.get_value_element_as_str()}": str(o.input_line) for o in fixed}
     jobs: dict[str, Job] = {}

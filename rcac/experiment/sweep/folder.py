@@ -25,6 +25,7 @@ from rcac.experiment.runfolder import LOCK, RunFolder, replace_file
 from rcac.experiment.schema import Config
 
 FINISHED, STOPPED, FAILED, MISSING = "finished", "stopped", "failed", "missing"
+INFEASIBLE = "infeasible"  # proven: there is nothing to be trained
 
 
 class Job(NamedTuple):
@@ -85,9 +86,11 @@ class SweepFolder:
     def write_end(self, key: str, end: End) -> None:
         RunFolder(self.jobs / key).write_json("end.json", end._asdict())
 
-    def finished(self, key: str) -> End | None:
+    def done(self, key: str) -> End | None:
         """How a job ended, if there is nothing left to do."""
         end = self.end(key)
+        if end and end.outcome == INFEASIBLE:
+            return end
         if end and end.outcome == FINISHED and (self.path / str(end.folder) / "summary.json").is_file():
             return end
         return None

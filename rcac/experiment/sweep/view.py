@@ -13,10 +13,10 @@ from rcac.errors import InputError
 from rcac.experiment import results
 from rcac.experiment.progress import value_text
 from rcac.experiment.runfolder import RunFolder
-from rcac.experiment.sweep.folder import FAILED, FINISHED, MISSING, STOPPED, End, Job
+from rcac.experiment.sweep.folder import FAILED, FINISHED, INFEASIBLE, MISSING, STOPPED, End, Job
 from rcac.learner import Term
 
-STYLES = {FINISHED: "green", STOPPED: "yellow", FAILED: "red", MISSING: "dim"}
+STYLES = {FINISHED: "green", STOPPED: "yellow", FAILED: "red", INFEASIBLE: "red", MISSING: "dim"}
 
 
 class SweepView:
@@ -30,7 +30,7 @@ class SweepView:
 
     def __enter__(self) -> "SweepView":
         if self._enabled and self._done:
-            self._print(Text(f"{self._done} of {self._total} were finished before"))
+            self._print(Text(f"{self._done} of {self._total} were done before"))
         self._bar.start()
         return self
 
@@ -64,13 +64,16 @@ def result_table(folder: Path, rows: list[tuple[Job, End]]) -> Table:
 
 
 def complain(rows: list[tuple[Job, End]], *, told: bool, launcher: str | None) -> None:
-    """Name on stderr what did not finish; of a sweep that was told to stop, only what failed."""
+    """Name on stderr what did not finish; of a sweep that was told to stop, only what failed or cannot be done."""
     for job, end in rows:
-        if end.outcome == FAILED or not (told or end.outcome == FINISHED):
+        if end.outcome in (FAILED, INFEASIBLE) or not (told or end.outcome == FINISHED):
             print(": ".join(filter(None, (end.outcome, " ".join(job.overrides), end.error))), file=sys.stderr)
     if launcher:
         print(f"the launcher failed: {launcher}", file=sys.stderr)
-    left = sum(end.outcome != FINISHED for _, end in rows)
+    never = sum(end.outcome == INFEASIBLE for _, end in rows)
+    if never:
+        print(f"{never} of {len(rows)} jobs cannot be done: no policy meets the budgets", file=sys.stderr)
+    left = sum(end.outcome not in (FINISHED, INFEASIBLE) for _, end in rows)
     if left:
         print(f"{left} of {len(rows)} jobs are left; the same command does these", file=sys.stderr)
 

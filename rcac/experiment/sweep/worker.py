@@ -28,13 +28,13 @@ from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from rcac.errors import InputError
+from rcac.errors import Infeasible, InputError
 from rcac.experiment import checkpoint
 from rcac.experiment import config as configuration
 from rcac.experiment.cli import complaint
 from rcac.experiment.runfolder import RunFolder
 from rcac.experiment.signals import StopRequest
-from rcac.experiment.sweep.folder import FAILED, FINISHED, STOPPED, End, SweepFolder, settings
+from rcac.experiment.sweep.folder import FAILED, FINISHED, INFEASIBLE, STOPPED, End, SweepFolder, settings
 
 SECONDS = 0.5  # between two looks at whether to go on
 SETTINGS = (
@@ -144,6 +144,8 @@ def _work(folder: SweepFolder, launch: str, key: str, tried: bool) -> End:
             done = training.train(configuration.compose([], folder.job(key)))
         outcome = FINISHED if done.outcome.reason == "finished" else STOPPED
         return End(launch, outcome, str(done.folder.relative_to(folder.path)))
+    except Infeasible as error:
+        return End(launch, INFEASIBLE, error=" ".join(str(error).split()))
     except BaseException as error:
         known = complaint(error)
         line = known.line if known else " ".join(f"{type(error).__name__}: {error}".split())
