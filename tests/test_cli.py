@@ -280,6 +280,22 @@ def test_what_resume_refuses(run, tmp_path):
     assert run(f"resume={first.folder} progress=false").code == 0  # finished before, and still
 
 
+@pytest.mark.usefixtures("unplotted")
+def test_resume_refuses_files_that_have_changed(run, tmp_path, monkeypatch):
+    path = tmp_path / "radii.npy"
+    np.save(path, np.full((6, 2), 0.01))
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        part = run(f"env=river_swim algo=rnpg algo.iterations=8 uncertainty=kl_ball uncertainty.radius={path} progress=false")
+    assert part.code == 130
+    np.save(path, np.full((6, 2), 0.02))
+    again = run(f"resume={part.folder}")
+    assert again.code == 2
+    assert "radius_file" in again.err
+    np.save(path, np.full((6, 2), 0.01))
+    assert run(f"resume={part.folder}").code == 0
+
+
 # Bad input
 
 BAD = {

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
@@ -75,7 +76,7 @@ def _tabular(config: Config, settings: Any) -> Built:
         return images
 
     learner: Any = solvers[0] if len(solvers) == 1 else MultiStart(solvers)
-    identity = _identity(config, single) | {"model": _digest(problem), "uncertainty": config.uncertainty}
+    identity = _identity(config, single) | {"model": _digest(problem), "uncertainty": config.uncertainty | _files(config.uncertainty)}
     halfway = learner.total // 2 + 1  # a picture takes longer than many evaluations: one on the way, one in the end
     return Built(present(learner, single, draw), identity, single.close, halfway)
 
@@ -160,6 +161,12 @@ def _spaces(env: Any) -> tuple[gym.Space, gym.Space]:
     if isinstance(env, VectorEnv):
         return env.single_observation_space, env.single_action_space
     return env.observation_space, env.action_space
+
+
+def _files(row: dict[str, Any]) -> dict[str, str]:
+    """Digests of the files that a set is made of."""
+    named = {key: Path(value) for key, value in row.items() if isinstance(value, str) and Path(value).is_file()}
+    return {f"{key}_file": hashlib.sha256(path.read_bytes()).hexdigest()[:16] for key, path in named.items()}
 
 
 def _identity(config: Config, env: Any) -> dict[str, Any]:
