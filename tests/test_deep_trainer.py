@@ -524,6 +524,17 @@ def test_faults_and_wrong_inputs_are_named():
     assert trainer.position == 0
 
 
+def test_a_final_observation_that_is_not_finite_is_named():
+    class Blank(Constant):
+        def step(self, actions):
+            *seen, infos = super().step(actions)
+            return *seen, infos | {"final_obs": np.full((4, 2), np.nan)}
+
+    trainer = Trainer(Blank(mode=AutoresetMode.SAME_STEP), [1.0], row("rcac", **TINY), 0, 7)
+    with pytest.raises(InputError, match=r"Blank, copy 3, step 3: final_obs \[nan, nan\], finite expected"):
+        run(trainer)
+
+
 def test_no_constraint_at_all():
     plain = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point")
     for name in ALGORITHMS:

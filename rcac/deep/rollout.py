@@ -168,9 +168,12 @@ class Rollout:
         if "final_obs" not in infos:
             raise InputError(f'{self.name}, copy {copy}, step {self.steps}: truncated, but infos has no "final_obs"')
         try:
-            return self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
+            row = self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
         except (TypeError, ValueError) as error:
             raise InputError(f"{self.name}, copy {copy}, step {self.steps}: final_obs: {error}") from error
+        if not np.isfinite(row).all():
+            raise InputError(f"{self.name}, copy {copy}, step {self.steps}: final_obs {row.tolist()}, finite expected")
+        return row
 
     def _check_observations(self, observations: np.ndarray) -> None:
         """Refuse anything that is not finite, with its place."""
