@@ -3,35 +3,28 @@
     V_k = 𝒯_k V_k,      (𝒯_k V)(s) = Σ_a π(a|s) [ c_k(s,a) + γ · sup_{q ∈ 𝒫(s,a)} qᵀV ]          k = 0..N, each with its own q
 
 𝒯 is a γ-contraction and convex in V, with derivative γ T, T(s,·) = Σ_a π(a|s) q*(·|s,a). A round asks for the worst
-kernels q* at V and solves (I − γT) δ = 𝒯V − V: a handful of rounds at any γ, fewer from a nearby start. Small problems
-are factorised; large ones use BiCGSTAB on the sparse chain. Since |V − V*| ≤ |𝒯V − V|/(1−γ), every answer
-comes with a bound on its error.
+kernels q* at V and solves (I − γT) δ = 𝒯V − V: a handful of rounds at any γ, fewer from a nearby start. Since
+|V − V*| ≤ |𝒯V − V|/(1−γ), every answer comes with a bound on its error.
 """
 
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg as spla
-from numba import njit
-from threadpoolctl import ThreadpoolController
 
+from rcac import chains
+from rcac.chains import Chains, linear_solve, one_thread
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows, check_policy
 from rcac.uncertainty.base import Uncertainty, Worst, assemble
 from rcac.uncertainty.finite import FiniteKernels
 from rcac.uncertainty.nominal import Nominal
 
-SMALL, MEDIUM = 200, 1500  # states up to which a factorisation is faster than an iteration: always, where rows are long
-PLAIN = 5  # iterations before a linear solver takes over
 MAX_ROUNDS = 200
-ALONE = 4096  # entries of a matrix up to which BLAS uses one thread anyway
-_LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
 WRITTEN_OUT = 10**8  # entries of a kernel without zeros
 ROUNDING = 8 * float(np.finfo(float).eps)
 TOLERANCE = 1e-10  # on the error bound, relative to max(1, |V|)
@@ -72,7 +65,7 @@ class Evaluation:
         gamma = self.problem.discount
         start = np.broadcast_to((1 - gamma) * self.problem.initial, self.values.shape)
         with one_thread(self.problem):
-            return _linear_solve(_Step(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
+            return linear_solve(Chains(self.policy, self.worst, gamma), start, transposed=True, rtol=1e-10)
 
     @cached_property
     def gradients(self) -> np.ndarray:
@@ -122,7 +115,7 @@ def evaluate_checked(
 ) -> Evaluation:
     """`evaluate` for loops: the policy and the set are known to fit."""
     if tolerance is None:
-        tolerance = TOLERANCE if _factorised(problem.num_states, len(problem.rows.data)) else ITERATED
+        tolerance = TOLERANCE if chains.factorised(problem.num_states, len(problem.rows.data)) else ITERATED
     with one_thread(problem):
         if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
             return _evaluate_each(problem, policy, uncertainty, tolerance)
@@ -138,7 +131,7 @@ def evaluate_under(problem: RCMDP, policy: np.ndarray, kernels: Worst) -> Evalua
     """Evaluation where the adversaries do not move: cost k has kernel k."""
     right = np.einsum("sa,ksa->ks", policy, problem.costs)
     with one_thread(problem):
-        values = _linear_solve(_Step(policy, kernels, problem.discount), right, rtol=1e-8)
+        values = linear_solve(Chains(policy, kernels, problem.discount), right, rtol=1e-8)
         q_values = problem.costs + problem.discount * kernels.expectations(values).reshape(problem.costs.shape)
         returns = values @ problem.initial
     residual = float(np.abs(np.einsum("sa,ksa->ks", policy, q_values) - values).max())
@@ -176,15 +169,15 @@ class _Mean(Worst):
 def _nominal_values(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
     """Where to start from when nothing is known, (N+1, S): one matrix for all costs."""
     rows, right = problem.rows, np.einsum("sa,ksa->ks", policy, problem.costs)
-    if not _factorised(problem.num_states, len(rows.data)):
+    if not chains.factorised(problem.num_states, len(rows.data)):
         shared = np.broadcast_to(rows.data, (len(right), len(rows.data)))
         nominal = Worst(np.empty((len(right), 0)), rows.indptr, rows.indices, shared)
-        return _linear_solve(_Step(policy, nominal, problem.discount), right, rtol=1e-2)
+        return linear_solve(Chains(policy, nominal, problem.discount), right, rtol=1e-2)
     if problem.sparse:
         chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
     else:
         chain = (policy[:, None] @ problem.kernel)[None, :, 0]
-    return np.ascontiguousarray(np.linalg.solve(_away(chain, problem.discount)[0], right.T).T)
+    return np.ascontiguousarray(np.linalg.solve(chains.away(chain, problem.discount)[0], right.T).T)
 
 
 @dataclass(frozen=True)
@@ -227,141 +220,13 @@ def newton(
         if size >= best and uncertainty.modulus > 1:  # no contraction is promised: take shorter steps
             damping = max(damping / 2, 1 / 16)
         best = min(best, size)
-        step = _linear_solve(_Step(policy, worst, discount), residual, rtol=1e-3)
+        step = linear_solve(Chains(policy, worst, discount), residual, rtol=1e-3)
         values = values + damping * step if np.isfinite(step).all() else image
         rounds += 1
     modulus = discount * uncertainty.modulus
     if uncertainty.modulus > 1:
         bound = (modulus * size + rounding + uncertainty.tolerance * scale) / (1 - modulus) if modulus < 1 else np.inf
     return FixedPoint(image, q_values, worst, bound, rounds)
-
-
-Product = Callable[[np.ndarray], np.ndarray]  # with a matrix (S, S)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """x ↦ x − γ T x for each cost's T(s,·) = Σ_a π(a|s) q(·|s,a)."""
-
-    policy: np.ndarray  # (S, A)
-    worst: Worst
-    discount: float
-
-    def operator(self, k: int, transposed: bool) -> Product:
-        """The product with I − γT_k, or with its transpose."""
-        chain = _merged(self.worst.chain(k, self.policy))
-        rank_one = self.worst.direction is not None
-        pushed, direction = (self._pushed()[k], self.worst.direction[k]) if rank_one else (0.0, 0.0)  # type: ignore[index]
-        if transposed:
-            chain, pushed, direction = chain.T.tocsr(), direction, pushed
-
-        def product(x: np.ndarray) -> np.ndarray:
-            moved = chain @ x
-            return x - self.discount * (moved + pushed * (direction @ x) if rank_one else moved)
-
-        return product
-
-    def _pushed(self) -> np.ndarray:
-        """Σ_a π(a|s) amount(s,a), (K, S)."""
-        return np.einsum("sa,ksa->ks", self.policy, self.worst.amount.reshape(-1, *self.policy.shape))  # type: ignore[union-attr]
-
-
-def _merged(chain: sp.csr_array) -> sp.csr_array:
-    """Equal columns of a row as one, where actions share successors: products are then shorter."""
-    count = _merge(chain.indptr, chain.indices, chain.data, np.full(chain.shape[1], -1, chain.indptr.dtype))
-    return sp.csr_array((chain.data[:count], chain.indices[:count], chain.indptr), shape=chain.shape)
-
-
-@njit(cache=True, error_model="numpy")
-def _merge(indptr, indices, data, place):
-    """In place; returns how many entries are left. `place` is where a column stands in the row at hand."""
-    end, begin = 0, indptr[0]
-    for i in range(len(indptr) - 1):
-        first, stop = end, indptr[i + 1]
-        for j in range(begin, stop):
-            column = indices[j]
-            if place[column] >= first:
-                data[place[column]] += data[j]
-            else:
-                place[column] = end
-                indices[end], data[end] = column, data[j]
-                end += 1
-        begin, indptr[i + 1] = stop, end
-    return end
-
-
-@njit(cache=True, error_model="numpy")
-def _away(chains, discount):
-    """I − γT (K, S, S), in place of T."""
-    for k in range(len(chains)):
-        chains[k] *= -discount
-        for s in range(chains.shape[1]):
-            chains[k, s, s] += 1.0
-    return chains
-
-
-@njit(cache=True, error_model="numpy")
-def _factorise(policy, indptr, indices, data, discount, right):
-    """Solve (I − γT_k) x_k = right_k, (K, S), in one call: for small problems the calls are what takes time."""
-    matrix, out = _away(assemble(policy, indptr, indices, data), discount), np.empty_like(right)
-    for k in range(len(right)):
-        out[k] = np.linalg.solve(matrix[k], right[k])
-    return out
-
-
-def _factorised(states: int, entries: int) -> bool:
-    return states <= SMALL or (states <= MEDIUM and states * states <= 4 * entries)
-
-
-def one_thread(problem: RCMDP) -> AbstractContextManager:
-    """Linear algebra by one thread: sums then come out the same on any machine, and for matrices of these sizes more threads
-    do not pay, and spin on while others sweep."""
-    large = max(problem.num_states**2, problem.costs.size) > ALONE
-    return _LIBRARIES.limit(limits=1, user_api="blas") if large else nullcontext()
-
-
-def _linear_solve(step: _Step, right: np.ndarray, *, transposed: bool = False, rtol: float) -> np.ndarray:
-    """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
-    states, worst = step.policy.shape[0], step.worst
-    if _factorised(states, worst.indptr[-1]):
-        if worst.direction is None and worst.entries is not None and not transposed:
-            indices = np.atleast_2d(worst.indices)
-            return _factorise(step.policy, worst.indptr, indices, worst.data, step.discount, right)
-        matrix = _away(worst.mixed(step.policy), step.discount)
-        return np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])[:, :, 0]
-    return np.stack([_iterate(step.operator(k, transposed), right[k], rtol, step.discount) for k in range(len(right))])
-
-
-def _iterate(product: Product, right: np.ndarray, rtol: float, discount: float) -> np.ndarray:
-    """Solve x − γTx = right until the residual is at most `rtol` of the right side.
-
-    Residuals are computed anew after each method: BiCGSTAB that breaks down may call anything a solution. Plain iteration,
-    x ← right + γTx, always converges; a few of these also lead away from a constant right side, which is an eigenvector of
-    the transposed chain, on which BiCGSTAB breaks down at once.
-    """
-    scale = float(np.abs(right).max())
-    if scale == 0.0:
-        return np.zeros_like(right)
-    right = right / scale
-    goal, operator = rtol * float(np.linalg.norm(right)), spla.LinearOperator((len(right),) * 2, matvec=product, dtype=float)
-    x, residual = right, right - product(right)
-    for _ in range(PLAIN):
-        x = x + residual
-        residual = right - product(x)
-    for method, options in (*2 * [(spla.bicgstab, {"maxiter": 2000})], (spla.gmres, {"restart": 50, "maxiter": 20})):
-        if np.linalg.norm(residual) <= goal:
-            return x * scale
-        with np.errstate(all="ignore"):
-            moved = x + method(operator, residual, rtol=0.0, atol=goal, **options)[0]
-            left = right - product(moved)
-            if np.linalg.norm(left) < np.linalg.norm(residual):
-                x, residual = moved, left
-    for _ in range(int(np.log(rtol / len(right)) / np.log(discount)) + 1):
-        if np.linalg.norm(residual) <= goal:
-            break
-        x = x + residual
-        residual = right - product(x)
-    return x * scale
 
 
 def _evaluate_each(problem: RCMDP, policy: np.ndarray, uncertainty: FiniteKernels, tolerance: float) -> Evaluation:

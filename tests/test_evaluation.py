@@ -12,6 +12,7 @@ from conftest import SET_NAMES, every_set, random_policy, random_problem, random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rcac.chains
 import rcac.evaluation
 from rcac import RCMDP, InputError, evaluate
 from rcac.evaluation import NotSettled
@@ -271,7 +272,7 @@ def test_sparse_problems_and_the_iterative_solver_agree_with_dense(name, rng, mo
     policy, uncertainty = random_policy(rng, dense), every_set(12)[name]
     expected = evaluate(dense, policy, uncertainty)
     for factorised in (True, False):
-        monkeypatch.setattr(rcac.evaluation, "_factorised", lambda states, entries, this=factorised: this)
+        monkeypatch.setattr(rcac.chains, "factorised", lambda states, entries, this=factorised: this)
         found = evaluate(sparse, policy, uncertainty)
         np.testing.assert_allclose(found.values, expected.values, atol=1e-8)
         np.testing.assert_allclose(found.occupancy, expected.occupancy, atol=1e-10)
@@ -358,7 +359,7 @@ def test_equal_successors_of_a_chain_are_merged(rng):
         columns_at = rng.integers(columns, size=entries).astype(np.int32)
         chain = sp.csr_array((rng.random(entries), columns_at, start), shape=(rows, columns))
         expected = chain.toarray()
-        merged = rcac.evaluation._merged(chain)
+        merged = rcac.chains.merged(chain)
         np.testing.assert_allclose(merged.toarray(), expected, rtol=1e-14)
         assert merged.nnz == np.count_nonzero(expected)
         assert [len(set(merged[[i]].indices)) for i in range(rows)] == np.diff(merged.indptr).tolist()

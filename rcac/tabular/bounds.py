@@ -18,8 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from rcac.chains import one_thread
 from rcac.errors import Infeasible, InputError
-from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton, one_thread
+from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton
 from rcac.problem import RCMDP
 from rcac.uncertainty.base import Uncertainty
 from rcac.uncertainty.finite import FiniteKernels

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcac.chains import one_thread
 from rcac.errors import InputError
-from rcac.evaluation import Evaluation, Warm, evaluate_checked, one_thread
+from rcac.evaluation import Evaluation, Warm, evaluate_checked
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
 from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
