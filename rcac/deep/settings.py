@@ -1,6 +1,7 @@
 """The parts and numbers of a deep actor-critic. An algorithm is a row of these values, nothing more."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -93,6 +94,8 @@ CHOICES = {
     "gaussian_scale": ("independent", "dependent"),
 }
 
+DEVICE = r"auto|(cpu|cuda|mps|xpu)(:[0-9]+)?"  # whether it is there is known where a run begins
+
 RANGES: dict[str, Test] = {
     "radius": _not_negative,
     "lam": _positive,
@@ -141,6 +144,8 @@ def validate(settings: DeepSettings) -> None:
         for index, width in enumerate(getattr(settings, name)):
             if isinstance(width, bool) or not isinstance(width, int) or width < 1:
                 raise InputError(f"{name}[{index}]: {width!r} given, a whole number ≥ 1 expected")
+    if not re.fullmatch(DEVICE, settings.device):
+        raise InputError(f"device: {settings.device!r} given, auto, cpu, cuda or cuda:<number> expected")
     low, high = settings.epigraph_low, settings.epigraph_high
     if (low is None) != (high is None):
         raise InputError(f"epigraph_low, epigraph_high: {low}, {high} given, both or neither expected")

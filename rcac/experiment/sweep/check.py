@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -12,17 +11,13 @@ from rcac.experiment.build import check_model, make_settings, make_uncertainty
 from rcac.experiment.environments import open_env
 from rcac.experiment.sweep.folder import Job
 
-DEVICE = r"auto|(cpu|cuda|mps|xpu)(:[0-9]+)?"  # whether it is there is known where the job runs
-
 
 def check(jobs: Iterable[Job]) -> None:
     """Refuse the first job whose settings, environment or set cannot be used. What jobs share is looked at once."""
     jobs = list(jobs)
     for job in _different(jobs, lambda job: job.config.algo):
         with _named(job):
-            device = getattr(make_settings(job.config.algo), "device", "auto")
-            if not re.fullmatch(DEVICE, device):
-                raise InputError(f"algo.device: {device!r} given, auto, cpu, cuda or cuda:<number> expected")
+            make_settings(job.config.algo)
     for first in _different(jobs, lambda job: asdict(job.config.env)):
         with _named(first):
             single, problem, _ = open_env(first.config.env)
