@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: train test test-slow lint reproduce benchmark tensorboard clean
+.PHONY: train test test-slow test-ray lint reproduce benchmark tensorboard clean
 
 train: $(VENV)/.installed
 	$(BIN)/python scripts/train.py $(or $(ARGS),env=cartpole algo=rcac_npg)
@@ -15,11 +15,15 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-# envs/ and conf/ are rcac.envs and rcac.conf only once installed, so types are checked on a copy laid out that way
+# Ray brings many packages of its own: they get an environment of their own.
+test-ray: .venv-ray/.installed
+	.venv-ray/bin/python -m pytest -m ray $(ARGS) tests/config
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
-	rm -rf build/types && mkdir -p build/types && cp -r rcac build/types/ && cp -r envs conf build/types/rcac/
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml -p rcac
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 reproduce: $(VENV)/.installed
 	$(BIN)/python scripts/reproduce.py $(or $(ARGS),quick)
@@ -34,6 +38,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	touch $@
+
+.venv-ray/.installed: pyproject.toml constraints.txt
+	test -x .venv-ray/bin/python || $(PYTHON) -m venv .venv-ray || python3 -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,ray]"
 	touch $@
 
 clean:

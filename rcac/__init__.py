@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any
 from rcac.envs import register_envs
 
 if TYPE_CHECKING:
+    from rcac.api import certify, evaluate_policy, train
+    from rcac.contexts import Parameters
     from rcac.errors import Infeasible, InputError
     from rcac.evaluation import Evaluation, evaluate
-    from rcac.experiment.policy import load_policy
+    from rcac.policies.policy import load_policy
     from rcac.problem import RCMDP
-    from rcac.registry import register_algo, register_cost, register_uncertainty
+    from rcac.registry import (
+        register_algo,
+        register_cost,
+        register_logger,
+        register_network,
+        register_step,
+        register_switch,
+        register_uncertainty,
+    )
     from rcac.tabular.bounds import nominal_optimum, robust_value_iteration
     from rcac.tabular.solve import solve
 
@@ -28,9 +38,17 @@ _HOMES = {
     "nominal_optimum": "rcac.tabular.bounds",
     "robust_value_iteration": "rcac.tabular.bounds",
     "solve": "rcac.tabular.solve",
-    "load_policy": "rcac.experiment.policy",
+    "load_policy": "rcac.policies.policy",
+    "train": "rcac.api",
+    "certify": "rcac.api",
+    "Parameters": "rcac.contexts",
+    "evaluate_policy": "rcac.api",
     "register_algo": "rcac.registry",
     "register_cost": "rcac.registry",
+    "register_logger": "rcac.registry",
+    "register_network": "rcac.registry",
+    "register_step": "rcac.registry",
+    "register_switch": "rcac.registry",
     "register_uncertainty": "rcac.registry",
 }
 __all__ = [
@@ -38,14 +56,22 @@ __all__ = [
     "Evaluation",
     "Infeasible",
     "InputError",
+    "Parameters",
+    "certify",
     "evaluate",
+    "evaluate_policy",
     "load_policy",
     "nominal_optimum",
     "register_algo",
     "register_cost",
+    "register_logger",
+    "register_network",
+    "register_step",
+    "register_switch",
     "register_uncertainty",
     "robust_value_iteration",
     "solve",
+    "train",
 ]
 
 

@@ -18,17 +18,38 @@ s' was drawn by the one true kernel and no transition was left out because of it
 
 Smoothing moves the estimate by at most κ|R(s)|/(n + κ|R(s)|) more. The radius of a pair that was never seen is 1: nothing
 is known.
+
+Weissman's bound takes each of the 2^m − 2 sets B of successors at the variance of a fair coin. Chernoff's bound for the same sets,
+at the same level and with the same promise, follows the variance as Bernstein's does, and is never the weaker one:
+
+    n·kl(P̃(B), P(B)) ≤ ln(2^m − 2) + ln(SA n(n+1)/δ),      kl(x, p) = x ln(x/p) + (1−x) ln((1−x)/(1−p)).
+
+With p₁ the largest entry of P̃, every P̃(B) is at most 1 − p₁ or at least p₁, and the total variation is at most the largest P(B) − P̃(B)
+that this leaves to such a set: little where one successor has most of the mass.
+
+χ² and KL need an interval for every entry, l ≤ P(s'|s,a) ≤ u: all p with n·kl(P̃(s'|s,a), p) ≤ ln(2S) + ln(SA n(n+1)/δ), on both sides
+and for all S entries, again for any log. States that were never seen to follow have l = 0; at most m − (those seen) of them have mass at
+all, and together 1 − Σ l. A divergence is convex in P, so that each entry adds most at an end of its interval:
+
+    χ²  Σ (P − P̂)²/P̂,      KL  Σ P ln(P/P̂) ≤ ln(1 + χ²).
+
+These balls keep the support of P̂. So they hold the true kernel, with that probability, if P̂ reaches every state that P does: always
+with smoothing over `prior="all"`; else it is for the user to know.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import rel_entr, xlogy
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP
+
+if TYPE_CHECKING:
+    from rcac.problem import RCMDP
 
 DENSE_LIMIT = 10**8  # entries of the largest dense kernel that is made: 0.8 GB
 
@@ -37,37 +58,133 @@ DENSE_LIMIT = 10**8  # entries of the largest dense kernel that is made: 0.8 GB
 class Estimate:
     """The estimated problem and what it rests on."""
 
-    problem: RCMDP
+    problem: "RCMDP"
     counts: np.ndarray  # (S, A)
+    transitions: sp.csr_array  # (S·A, S) n(s,a,s')
     prior: np.ndarray  # (S,) κ|R(s)|, the counts that smoothing added to each pair
     successors: int  # the most that any pair was seen to have
 
-    def total_variation_radius(self, confidence: float = 0.95, successors: int | None = None) -> np.ndarray:
+    def total_variation_radius(
+        self, confidence: float = 0.95, successors: int | None = None, *, bernstein: bool = False
+    ) -> np.ndarray:
         """(S, A) radii for `TotalVariation` such that the true kernel is in the set with this probability, however the
         log was made: the formula of this module.
 
         `successors`: no pair of the true model has more (m above; all S states when not given). Without it, radii are
-        below 1 only where n(s,a) is well above S.
+        below 1 only where n(s,a) is well above S. `bernstein`: the radii that follow the variance, never larger, with the same promise.
         """
-        if not 0 < _number("confidence", confidence) < 1:
-            raise InputError(f"confidence: {confidence} given, a number in (0, 1) expected")
         states, actions = self.counts.shape
-        most = states if successors is None else _whole("successors", successors)
-        if not self.successors <= most <= states:
-            raise InputError(f"successors: {most} given, {self.successors} (as many were seen) to {states} expected")
+        most = self._most(confidence, successors)
         if states == 1:
             return np.zeros((1, actions))
         seen = np.maximum(self.counts, 1)
-        drawn = 0.0  # with one successor there is nothing to estimate
+        drawn = np.zeros_like(self.counts, dtype=float)  # with one successor there is nothing to estimate
         if most > 1:
             shapes = most * np.log(2) + np.log1p(-(2.0 ** (1 - min(most, 1000))))  # ln(2^m − 2)
             share = np.log(states * actions / (1 - confidence)) + np.log(seen) + np.log(seen + 1)  # ln(SA n(n+1)/δ)
             drawn = 0.5 * np.sqrt(2 * (shapes + share) / seen)
+            if bernstein:
+                drawn = _largest_deviation((shapes + share) / seen, self._largest_entry())
         moved = self.prior[:, None] / (seen + self.prior[:, None])
         return np.where(self.counts > 0, np.minimum(drawn + moved, 1.0), 1.0)
 
+    def chi_square_radius(self, confidence: float = 0.95, successors: int | None = None) -> np.ndarray:
+        """(S, A) radii for `ChiSquare` such that the true kernel is in the set with this probability, however the log was made, if the
+        estimate reaches every state that the true kernel does (`smoothing` > 0). Where nothing is known, all of the support."""
+        return self._divergence(confidence, self._most(confidence, successors), "chi_square")
+
+    def kl_radius(self, confidence: float = 0.95, successors: int | None = None) -> np.ndarray:
+        """(S, A) radii for `KLBall`, with the promise of `chi_square_radius`."""
+        return self._divergence(confidence, self._most(confidence, successors), "kl")
+
+    def _largest_entry(self) -> np.ndarray:
+        """p₁, (S, A); 0 for pairs never seen."""
+        largest: np.ndarray = self.transitions.max(axis=1).toarray().reshape(self.counts.shape)
+        shares: np.ndarray = largest / np.maximum(self.counts, 1)
+        return shares
+
+    def _most(self, confidence: float, successors: int | None) -> int:
+        """m, with both arguments checked."""
+        if not 0 < _number("confidence", confidence) < 1:
+            raise InputError(f"confidence: {confidence} given, a number in (0, 1) expected")
+        states = len(self.counts)
+        most = states if successors is None else _whole("successors", successors)
+        if not self.successors <= most <= states:
+            raise InputError(f"successors: {most} given, {self.successors} (as many were seen) to {states} expected")
+        return most
+
+    def _divergence(self, confidence: float, most: int, kind: str) -> np.ndarray:
+        """Radii from the intervals of all entries."""
+        states, actions = self.counts.shape
+        n = np.maximum(self.counts.ravel(), 1)
+        level = np.log(2 * states) + np.log(states * actions / (1 - confidence)) + np.log(n) + np.log(n + 1.0)  # (S·A,)
+        seen, prior = self.transitions, np.repeat(self.prior, actions)
+        owner = np.repeat(np.arange(len(n)), np.diff(seen.indptr))
+        low, high = chernoff_interval(seen.data, n[owner], level[owner])
+        if most == 1:  # nothing is drawn
+            low, high = np.ones_like(low), np.ones_like(high)
+        possible = np.diff(self.problem.rows.indptr) - np.diff(
+            seen.indptr
+        )  # states of R(s) that were not seen to follow
+        smoothing = prior / np.maximum(np.diff(self.problem.rows.indptr), 1)  # κ, where it is needed
+        model, unseen = (seen.data + smoothing[owner]) / (n + prior)[owner], smoothing / (n + prior)  # P̂
+        highest = -np.expm1(-level / n)  # u of a state that was not seen
+        hidden = np.minimum(
+            (most - np.diff(seen.indptr)) * highest, 1 - np.bincount(owner, weights=low, minlength=len(n))
+        )  # mass that may be there
+        at_ends = np.maximum(_DIVERGENCES[kind](low, model), _DIVERGENCES[kind](high, model))
+        found = np.bincount(owner, weights=at_ends, minlength=len(n))
+        rows = self.problem.rows
+        smallest = np.minimum.reduceat(rows.data, rows.indptr[:-1])
+        whole = 1 / smallest - 1 if kind == "chi_square" else -np.log(smallest)  # all of the support
+        ratio = np.divide(highest, unseen, out=np.ones_like(unseen), where=(unseen > 0) & (possible > 0))
+        grown = ratio if kind == "chi_square" else np.maximum(np.log(ratio), 0)
+        found = found + np.where(possible > 0, np.maximum(hidden, 0) * grown, 0) + possible * unseen
+        if kind == "kl":
+            found = np.minimum(found, np.log1p(self._divergence(confidence, most, "chi_square").ravel()))
+        return np.where(self.counts.ravel() > 0, np.minimum(found, whole), whole).reshape(states, actions)
+
+
+# What an entry P adds to a divergence from P̂; convex in P, and 0 at P̂
+_DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "chi_square": lambda p, model: (p - model) ** 2 / model,
+    "kl": lambda p, model: xlogy(p, p / model) - p + model,
+}
+
+
+def _largest_deviation(level: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """A bound on u(x) − x for all x ≤ 1 − largest and all x ≥ largest, where u is the upper end of kl(x, u) ≤ level.
+
+    u(x) − x is concave (kl is convex in both). So it is largest at 1 − largest where it rises there, and at largest where it
+    falls; otherwise √(level/2) holds for every x (Pinsker)."""
+    anywhere = np.sqrt(level / 2)
+    found = np.zeros_like(level)
+    for x, rising in ((1 - largest, True), (largest, False)):
+        u = chernoff_interval(x, np.ones_like(x), level)[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.log(u * (1 - x) / (x * (1 - u))) * u * (1 - u) / (u - x)  # u'(x)
+        known = np.where((x == 0) | (x == 1), True, slope >= 1 if rising else slope <= 1)
+        found = np.maximum(found, np.where(known, u - x, anywhere))
+    bound: np.ndarray = np.minimum(found, anywhere)
+    return bound
+
+
+def chernoff_interval(successes: np.ndarray, n: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The p with n·kl(successes/n, p) ≤ level: from bisection, on the safe side."""
+    share = successes / n
+    ends = []
+    for outer in (np.zeros_like(share), np.ones_like(share)):
+        inner = share.copy()
+        for _ in range(55):
+            middle = 0.5 * (inner + outer)
+            inside = n * (rel_entr(share, middle) + rel_entr(1 - share, 1 - middle)) <= level
+            inner, outer = np.where(inside, middle, inner), np.where(inside, outer, middle)
+        ends.append(outer)
+    return ends[0], ends[1]
+
 
 def from_transitions(
+    make: "type[RCMDP]",
     states: np.ndarray,  # (T,) int
     actions: np.ndarray,  # (T,) int
     costs: np.ndarray,  # (T, N+1), objective first, cost form
@@ -104,6 +221,7 @@ def from_transitions(
     size = num_states * num_actions
     seen = np.bincount(pairs, minlength=size)  # (S·A,)
     reached = _counts(pairs, next_states, size, num_states)  # n(s,a,s')
+    counted = reached.copy()  # what follows may divide it
     weight = np.where(seen > 0, float(smoothing), 1.0)  # of each state of R(s); a pair never seen has nothing else
     if prior == "observed":
         follows = _followers(states, next_states, num_states)
@@ -118,9 +236,9 @@ def from_transitions(
     means = np.where(seen > 0, means, costs.mean(axis=0)[:, None])
     if initial is None:
         initial = np.full(num_states, 1 / num_states)
-    problem = RCMDP(model, means.reshape(-1, num_states, num_actions), budgets, initial, discount)
+    problem = make(model, means.reshape(-1, num_states, num_actions), budgets, initial, discount)
     most = int(np.diff(reached.indptr).max())
-    return Estimate(problem, seen.reshape(num_states, num_actions), smoothing * possible, most)
+    return Estimate(problem, seen.reshape(num_states, num_actions), counted, smoothing * possible, most)
 
 
 def _counts(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> sp.csr_array:
@@ -161,7 +279,7 @@ def _with_all(reached: sp.csr_array, weight: np.ndarray, num_actions: int) -> np
             f"prior: 'all' given, 'observed' expected for {num_states} states × {num_actions} actions: smoothing, and pairs "
             f"that were never seen ({int((np.diff(reached.indptr) == 0).sum())} here), would fill {size * num_states:.1e} entries"
         )
-    kernel = reached.toarray() + weight[:, None]
+    kernel: np.ndarray = reached.toarray() + weight[:, None]
     kernel /= kernel.sum(axis=1, keepdims=True)
     return kernel.reshape(num_states, num_actions, num_states)
 

@@ -1,8 +1,8 @@
 """What a training in progress looks like from outside.
 
 A tabular solver and a deep trainer are both a `Learner`: something that takes one step at a time, says how it is
-doing, can be put down at any step and taken up again exactly, and ends with a policy. The runner
-(`rcac.experiment`) needs nothing else, and learners know nothing of files, bars or boards.
+doing, can be saved at any step and resumed exactly, and ends with a policy. The runner (`rcac.runs`) needs nothing else,
+and learners know nothing of files, progress bars or loggers.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -35,9 +35,17 @@ class Step(NamedTuple):
 
 
 class Learner(Protocol):
-    unit: str  # what `position` and `total` count: "iterations", "steps"
-    total: int  # planned work
-    position: int  # work done so far
+    @property
+    def unit(self) -> str:
+        """What `position` and `total` count: "evaluations", "steps"."""
+
+    @property
+    def total(self) -> int:
+        """Planned work."""
+
+    @property
+    def position(self) -> int:
+        """Work done so far."""
 
     @property
     def finished(self) -> bool:

@@ -11,49 +11,62 @@ numerics see its `rows`: the stored, positive entries only.
 """
 
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from rcac.errors import InputError
+from rcac.labels import term_labels
 
 if TYPE_CHECKING:
     from rcac.estimation import Estimate
 
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer[Any]]
+
 ROW_SUM_TOLERANCE = 1e-8
+ROUNDED = 1e-13  # how far the sum of a row may be from 1 and stay as it is
 FORMAT = 1  # of the .npz file
 
 
 class Rows(NamedTuple):
     """Nominal rows in compressed form: row m has `data[indptr[m]:indptr[m+1]]` at states `indices[…]`."""
 
-    indptr: np.ndarray  # (M+1,) int64
-    indices: np.ndarray  # (nnz,) int32
-    data: np.ndarray  # (nnz,) float64, positive
+    indptr: Integers  # (M+1,) int64
+    indices: Integers  # (nnz,) int32
+    data: Array  # (nnz,) positive
     width: int  # S
-    ids: np.ndarray  # (M,) which s·A + a each row is; per-row parameters are looked up by it
+    ids: Integers  # (M,) which s·A + a each row is; per-row parameters are looked up by it
 
     @property
     def count(self) -> int:  # type: ignore[override]
         return len(self.indptr) - 1
 
-    def take(self, which: np.ndarray) -> "Rows":
+    def take(self, which: Integers) -> "Rows":
         """The rows with these positions, in this order."""
         matrix = sp.csr_array((self.data, self.indices, self.indptr), shape=(self.count, self.width))[which]
         return Rows(
             matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, self.width, self.ids[which]
         )
 
+    def places(self, which: Integers) -> Integers:
+        """Where the entries of these rows are, one row after the other."""
+        lengths = np.diff(self.indptr)[which]
+        ends = np.cumsum(lengths)
+        # entry j of row m is at indptr[m] + j, and is the (ends − lengths)[m] + j-th of all
+        return np.repeat(self.indptr[which] - (ends - lengths), lengths) + np.arange(lengths.sum())
+
     def matrix(self) -> sp.csr_array:
         return sp.csr_array((self.data, self.indices, self.indptr), shape=(self.count, self.width))
 
 
-def compress(rows: np.ndarray | sp.csr_array) -> Rows:
+def compress(rows: Array | sp.csr_array) -> Rows:
     """Rows (M, S), dense or CSR, without their zeros."""
     matrix = sp.csr_array(rows, copy=True)
     matrix.sum_duplicates()
@@ -68,66 +81,74 @@ def compress(rows: np.ndarray | sp.csr_array) -> Rows:
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class RCMDP:
     """Kernel, costs, budgets, initial distribution and discount, checked on construction and read-only afterwards."""
 
-    kernel: Any  # (S, A, S) dense or CSR (S·A, S)
-    costs: Any  # (N+1, S, A) array, objective first
-    budgets: Any  # (N,) array
-    initial: Any  # (S,) array
+    kernel: Array | sp.csr_array  # (S, A, S) dense or CSR (S·A, S)
+    costs: Array  # (N+1, S, A), objective first
+    budgets: Array  # (N,)
+    initial: Array  # (S,)
     discount: float
-    signs: Any = field(default=None, kw_only=True)  # (N+1,) array: −1 where a reward or utility was negated
+    signs: Array  # (N+1,) −1 where a reward or utility was negated
 
-    def __post_init__(self) -> None:
-        costs = _array("costs", self.costs, 3, "(N+1, S, A), objective first")
-        if costs.shape[0] < 1 or costs.shape[1] < 1 or costs.shape[2] < 1:
-            raise InputError(f"costs: shape {costs.shape} given, at least one cost, state and action expected")
-        n, states, actions = costs.shape[0] - 1, *costs.shape[1:]
-        budgets = _array("budgets", self.budgets, 1, f"({n},), one for each constraint cost")
-        if budgets.shape != (n,):
-            raise InputError(f"budgets: {len(budgets)} given, {n} expected (one for each of costs[1:])")
-        initial = _array("initial", self.initial, 1, f"({states},)")
-        if initial.shape != (states,):
-            raise InputError(f"initial: shape {initial.shape} given, ({states},) expected")
-        initial = _distributions("initial", initial[None])[0]
-        discount = _number("discount", self.discount)
+    def __init__(
+        self,
+        kernel: npt.ArrayLike | sp.csr_array,
+        costs: npt.ArrayLike,
+        budgets: npt.ArrayLike,
+        initial: npt.ArrayLike,
+        discount: float,
+        *,
+        signs: npt.ArrayLike | None = None,
+    ) -> None:
+        stacked = _array("costs", costs, 3, "(N+1, S, A), objective first")
+        if stacked.size == 0:
+            raise InputError(f"costs: shape {stacked.shape} given, at least one cost, state and action expected")
+        n, states, actions = stacked.shape[0] - 1, *stacked.shape[1:]
+        limits = _array("budgets", budgets, 1, f"({n},), one for each constraint cost")
+        if limits.shape != (n,):
+            raise InputError(f"budgets: {len(limits)} given, {n} expected (one for each of costs[1:])")
+        start = _array("initial", initial, 1, f"({states},)")
+        if start.shape != (states,):
+            raise InputError(f"initial: shape {start.shape} given, ({states},) expected")
+        start = _distributions("initial", start[None], row_sum_tolerance(initial, states))[0]
+        discount = _number("discount", discount)
         if not 0 <= discount < 1:
             raise InputError(f"discount: {discount} given, a number in [0, 1) expected")
-        signs = np.ones(n + 1) if self.signs is None else _array("signs", self.signs, 1, f"({n + 1},)")
-        if signs.shape != (n + 1,) or not np.all(np.abs(signs) == 1):
-            raise InputError(f"signs: {signs} given, {n + 1} values of +1 or −1 expected")
-        kernel = _kernel(self.kernel, states, actions)
-        for name, value in (("costs", costs), ("budgets", budgets), ("initial", initial), ("signs", signs)):
-            value.flags.writeable = False
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "kernel", kernel)
+        ours = np.ones(n + 1) if signs is None else _array("signs", signs, 1, f"({n + 1},)")
+        if ours.shape != (n + 1,) or not np.all(np.abs(ours) == 1):
+            raise InputError(f"signs: {ours} given, {n + 1} values of +1 or −1 expected")
+        for name, array in (("costs", stacked), ("budgets", limits), ("initial", start), ("signs", ours)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "kernel", _kernel(kernel, states, actions))
         object.__setattr__(self, "discount", discount)
 
     @classmethod
     def from_rewards(
         cls,
-        kernel: Any,
-        reward: np.ndarray,  # (S, A), to be maximised
-        costs: np.ndarray | Sequence = (),  # (N, S, A), each at most its budget
-        budgets: np.ndarray | Sequence = (),
-        initial: np.ndarray | None = None,  # uniform when not given
+        kernel: npt.ArrayLike | sp.csr_array,
+        reward: npt.ArrayLike,  # (S, A), to be maximised
+        costs: npt.ArrayLike = (),  # (N, S, A), each at most its budget
+        budgets: npt.ArrayLike = (),
+        initial: npt.ArrayLike | None = None,  # uniform when not given
         discount: float = 0.99,
         *,
-        utilities: np.ndarray | Sequence = (),  # (M, S, A), each at least its floor
-        utility_floors: np.ndarray | Sequence = (),
+        utilities: npt.ArrayLike = (),  # (M, S, A), each at least its floor
+        utility_floors: npt.ArrayLike = (),
     ) -> "RCMDP":
         """A problem in a person's signs: a reward to maximise, costs below budgets, utilities above floors."""
-        reward = _array("reward", reward, 2, "(S, A)")
-        stacked = [-reward[None]]
+        table = _array("reward", reward, 2, "(S, A)")
+        if table.size == 0:
+            raise InputError(f"reward: shape {table.shape} given, at least one state and action expected")
+        stacked = [-table[None]]
         for name, value in (("costs", costs), ("utilities", utilities)):
-            part = np.asarray(value, dtype=float)
+            part = _floats(name, value, f"(n, {table.shape[0]}, {table.shape[1]})")
             if part.size == 0:
-                part = part.reshape(0, *reward.shape)
-            if part.ndim != 3 or part.shape[1:] != reward.shape:
-                raise InputError(
-                    f"{name}: shape {part.shape} given, (n, {reward.shape[0]}, {reward.shape[1]}) expected"
-                )
+                part = part.reshape(0, *table.shape)
+            if part.ndim != 3 or part.shape[1:] != table.shape:
+                raise InputError(f"{name}: shape {part.shape} given, (n, {table.shape[0]}, {table.shape[1]}) expected")
             stacked.append(part if name == "costs" else -part)
         floors = _array("utility_floors", utility_floors, 1, "one for each utility")
         ceilings = _array("budgets", budgets, 1, "one for each cost")
@@ -135,32 +156,32 @@ class RCMDP:
             if len(limits) != len(part):
                 raise InputError(f"{name}: {len(limits)} given, {len(part)} expected")
         if initial is None:
-            initial = np.full(reward.shape[0], 1 / reward.shape[0])
+            initial = np.full(table.shape[0], 1 / table.shape[0])
         signs = np.concatenate([[-1.0], np.ones(len(stacked[1])), -np.ones(len(stacked[2]))])
         return cls(kernel, np.concatenate(stacked), np.concatenate([ceilings, -floors]), initial, discount, signs=signs)
 
-    @staticmethod
-    def from_transitions(*args: Any, **kwargs: Any) -> "Estimate":
+    @classmethod
+    def from_transitions(cls, *args: Any, **kwargs: Any) -> "Estimate":
         """Estimate a problem from logged transitions: see `rcac.estimation.from_transitions`."""
         from rcac.estimation import from_transitions
 
-        return from_transitions(*args, **kwargs)
+        return from_transitions(cls, *args, **kwargs)
 
     @property
     def num_states(self) -> int:
-        return self.costs.shape[1]
+        return int(self.costs.shape[1])
 
     @property
     def num_actions(self) -> int:
-        return self.costs.shape[2]
+        return int(self.costs.shape[2])
 
     @property
     def num_constraints(self) -> int:
-        return self.costs.shape[0] - 1
+        return int(self.costs.shape[0]) - 1
 
     @property
     def sparse(self) -> bool:
-        return sp.issparse(self.kernel)
+        return bool(sp.issparse(self.kernel))
 
     @cached_property
     def rows(self) -> Rows:
@@ -170,11 +191,7 @@ class RCMDP:
 
     def labels(self) -> list[str]:
         """What to call each term when shown: return or objective, then cost or utility with its number."""
-        many = self.num_constraints > 1
-        kinds = ["utility" if s < 0 else "cost" for s in self.signs[1:]]
-        return ["return" if self.signs[0] < 0 else "objective"] + [
-            f"{kind} {i + 1}" if many else kind for i, kind in enumerate(kinds)
-        ]
+        return term_labels(self.signs)
 
     def __repr__(self) -> str:
         many = "" if self.num_constraints == 1 else "s"
@@ -183,7 +200,7 @@ class RCMDP:
             f"discount {self.discount:g}, {'sparse' if self.sparse else 'dense'} kernel)"
         )
 
-    def save(self, path: str | PathLike) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write one .npz file (plain arrays, no pickle)."""
         arrays: dict[str, Any] = dict(
             format=np.int64(FORMAT),
@@ -193,17 +210,16 @@ class RCMDP:
             discount=np.float64(self.discount),
             signs=self.signs,
         )
+        kernel: Any = self.kernel
         if self.sparse:
-            arrays |= dict(
-                kernel_data=self.kernel.data, kernel_indices=self.kernel.indices, kernel_indptr=self.kernel.indptr
-            )
+            arrays |= dict(kernel_data=kernel.data, kernel_indices=kernel.indices, kernel_indptr=kernel.indptr)
         else:
-            arrays["kernel"] = self.kernel
+            arrays["kernel"] = kernel
         with open(path, "wb") as file:
             np.savez_compressed(file, **arrays)
 
     @classmethod
-    def load(cls, path: str | PathLike) -> "RCMDP":
+    def load(cls, path: str | PathLike[str]) -> "RCMDP":
         """Read what `save` wrote; the content is checked like any other input."""
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -246,13 +262,19 @@ class RCMDP:
         )
 
 
-def check_policy(problem: RCMDP, policy: np.ndarray) -> np.ndarray:
-    """The policy as float (S, A), refused unless every row is a distribution."""
-    policy = _array("policy", policy, 2, "(S, A)")
+def check_problem(problem: object) -> None:
+    if not isinstance(problem, RCMDP):
+        expected = "an RCMDP expected, as RCMDP.from_rewards(kernel, reward, costs, budgets) makes it"
+        raise InputError(f"problem: {type(problem).__name__} given, {expected}")
+
+
+def check_policy(problem: RCMDP, policy: npt.ArrayLike) -> Array:
+    """The policy as float (S, A), rejected unless every row is a distribution."""
+    table = _array("policy", policy, 2, "(S, A)")
     expected = (problem.num_states, problem.num_actions)
-    if policy.shape != expected:
-        raise InputError(f"policy: shape {policy.shape} given, {expected} expected")
-    return _distributions("policy", policy)
+    if table.shape != expected:
+        raise InputError(f"policy: shape {table.shape} given, {expected} expected")
+    return _distributions("policy", table, row_sum_tolerance(policy, problem.num_actions))
 
 
 def _number(name: str, value: Any) -> float:
@@ -262,49 +284,69 @@ def _number(name: str, value: Any) -> float:
         raise InputError(f"{name}: {value!r} given, a number expected") from None
 
 
-def _array(name: str, value: Any, ndim: int, expected: str) -> np.ndarray:
-    """A fresh, finite float array with this many axes."""
+def _floats(name: str, value: Any, expected: str) -> Array:
+    """A fresh float array."""
     try:
-        array = np.array(value, dtype=np.float64)
+        return np.array(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{name}: not an array of numbers, {expected} expected") from None
+
+
+def _array(name: str, value: Any, ndim: int, expected: str) -> Array:
+    """A fresh, finite float array with this many axes."""
+    array = _floats(name, value, expected)
     if array.ndim != ndim:
         raise InputError(f"{name}: shape {array.shape} given, {expected} expected")
     _finite(name, array)
     return array
 
 
-def _finite(name: str, array: np.ndarray) -> None:
+def row_sum_tolerance(given: Any, length: int) -> float:
+    """How far the sum of a row of this many probabilities may be from 1: further where they are given in single precision."""
+    dtype = getattr(given, "dtype", None)
+    if not (isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8):
+        return ROW_SUM_TOLERANCE
+    return float(np.finfo(dtype).eps) * max(8.0, float(np.sqrt(length)))
+
+
+def _finite(name: str, array: Array) -> None:
     bad = ~np.isfinite(array)
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"{name}{list(index)}: {array[index]} given, a finite number expected")
 
 
-def _distributions(name: str, rows: np.ndarray) -> np.ndarray:
-    """Dense rows (M, S) with sums of one. Rounding within the tolerance is divided out, so that sums are exact."""
-    where = (lambda m: name) if len(rows) == 1 else (lambda m: f"{name}[{m}]")
+def _distributions(name: str, rows: Array, precision: float) -> Array:
+    """Dense rows (M, S) with sums of one. Rounding within the precision is divided out, so that sums are exact."""
+
+    def where(m: int) -> str:
+        return name if len(rows) == 1 else f"{name}[{m}]"
+
+    return _normalised(rows, precision, where)
+
+
+def _normalised(rows: Array, precision: float, where: Callable[[int], str]) -> Array:
     if (rows < 0).any():
         m, j = (int(i) for i in np.argwhere(rows < 0)[0])
         raise InputError(f"{where(m)}[{j}]: {rows[m, j]} given, a probability ≥ 0 expected")
     sums = rows.sum(axis=1)
-    _check_sums(where, sums)
+    _check_sums(where, sums, precision)
     return np.where(_off(sums)[:, None], rows / sums[:, None], rows)
 
 
-def _off(sums: np.ndarray) -> np.ndarray:
-    return np.abs(sums - 1) > 1e-13
+def _off(sums: Array) -> npt.NDArray[np.bool_]:
+    return np.abs(sums - 1) > ROUNDED
 
 
-def _check_sums(where: Any, sums: np.ndarray) -> None:
-    bad = np.flatnonzero(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
+def _check_sums(where: Callable[[int], str], sums: Array, precision: float) -> None:
+    bad = np.flatnonzero(np.abs(sums - 1) > precision)
     if len(bad):
-        raise InputError(
-            f"{where(int(bad[0]))}: sums to {float(sums[bad[0]]):.12g}, 1 expected (within {ROW_SUM_TOLERANCE:g})"
-        )
+        raise InputError(f"{where(int(bad[0]))}: sums to {sums[bad[0]]:.12g}, 1 expected (within {precision:.2g})")
 
 
-def _kernel(kernel: Any, states: int, actions: int) -> Any:
+def _kernel(kernel: Any, states: int, actions: int) -> Array | sp.csr_array:
+    precision = row_sum_tolerance(kernel, states)
+
     def where(m: int) -> str:
         return f"kernel[{m // actions}, {m % actions}]"
 
@@ -323,7 +365,7 @@ def _kernel(kernel: Any, states: int, actions: int) -> Any:
                     f"{where(int(owner[i]))}[{matrix.indices[i]}]: {matrix.data[i]} given, {expected} expected"
                 )
         sums = matrix.sum(axis=1)
-        _check_sums(where, sums)
+        _check_sums(where, sums, precision)
         if _off(sums).any():
             matrix.data /= np.where(_off(sums), sums, 1.0)[owner]
         for part in (matrix.data, matrix.indices, matrix.indptr):
@@ -337,13 +379,6 @@ def _kernel(kernel: Any, states: int, actions: int) -> Any:
         raise InputError(
             f"kernel: shape {dense.shape} given, (S, A, S) = ({states}, {actions}, {states}) expected{hint}"
         )
-    flat = dense.reshape(-1, states)
-    if (flat < 0).any():
-        m, j = (int(i) for i in np.argwhere(flat < 0)[0])
-        raise InputError(f"{where(m)}[{j}]: {flat[m, j]} given, a probability ≥ 0 expected")
-    sums = flat.sum(axis=1)
-    _check_sums(where, sums)
-    flat = np.where(_off(sums)[:, None], flat / sums[:, None], flat)
-    dense = flat.reshape(states, actions, states)
+    dense = _normalised(dense.reshape(-1, states), precision, where).reshape(states, actions, states)
     dense.flags.writeable = False
     return dense

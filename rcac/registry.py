@@ -4,6 +4,10 @@
     sets          `rcac.uncertainty.named`, `@register_uncertainty("name")` in code, entry points `rcac.uncertainty`
     costs         `@register_cost("name")` in code, entry points `rcac.costs`: a cost computed from a step of an
                   environment that reports none
+    loggers       `rcac.runs.loggers`, `@register_logger("name")` in code, entry points `rcac.loggers`
+    networks      `@register_network("name")` in code, entry points `rcac.networks`: the body of a deep actor or critic
+    steps         `@register_step("name")` in code, entry points `rcac.steps`: how a deep actor moves
+    switches      `@register_switch("name")` in code, entry points `rcac.switches`: which costs a deep method descends
 
 Ours come first, then what is registered in code, then what installed packages offer. A package is loaded when its
 name is asked for.
@@ -11,10 +15,12 @@ name is asked for.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, TypeVar
 
 import yaml
@@ -43,18 +49,40 @@ class Registry:
 
         return decorate
 
+    def replace(self, name: str, thing: Callable[..., Any]) -> None:
+        """Register in place of what was registered in code under this name."""
+        self._registered[name] = thing
+
     def names(self) -> set[str]:
         """Of what is registered in code or offered by packages."""
-        return {*self._registered, *(point.name for point in entry_points(group=self._group))}
+        return {*self._registered, *(point.name for point in _entry_points(self._group, *sys.path))}
+
+    @contextlib.contextmanager
+    def temporary(self) -> Iterator[None]:
+        """What is registered inside ends with it."""
+        before = dict(self._registered)
+        try:
+            yield
+        finally:
+            self._registered = before
+
+    def items(self) -> tuple[tuple[str, Callable[..., Any]], ...]:
+        return tuple(self._registered.items())
 
     def get(self, name: str) -> Callable[..., Any]:
         if name in self._registered:
             return self._registered[name]
-        [point, *_] = entry_points(group=self._group, name=name)
+        [point, *_] = [point for point in _entry_points(self._group, *sys.path) if point.name == name]
         try:
             return point.load()
         except Exception as error:
             raise InputError(f"{self._kind}: {name!r} of {point.value} cannot be loaded ({error!r})") from error
+
+
+@cache
+def _entry_points(group: str, *path: str) -> EntryPoints:
+    """What packages offer, on a path that modules are searched on; reading it takes .01 s."""
+    return entry_points(group=group)
 
 
 def choose(kind: str, name: Any, known: Iterable[str]) -> str:
@@ -71,7 +99,7 @@ def choose(kind: str, name: Any, known: Iterable[str]) -> str:
 def _rows(group: str) -> Mapping[str, dict[str, Any]]:
     files = sorted((resources.files("rcac.conf") / group).iterdir(), key=lambda file: file.name)
     rows = {f.name.removesuffix(".yaml"): yaml.safe_load(f.read_text("utf-8")) for f in files if f.name[-5:] == ".yaml"}
-    return {name: row or {} for name, row in rows.items()}
+    return {name: {key: row[key] for key in row or {} if key != "defaults"} for name, row in rows.items()}
 
 
 def rows(group: str) -> dict[str, dict[str, Any]]:
@@ -93,6 +121,30 @@ def _our_sets() -> dict[str, Callable[..., Any]]:
 _algos = Registry("algo", "rcac.algos", lambda: _rows("algo"))
 _sets = Registry("uncertainty", "rcac.uncertainty", _our_sets)
 _costs = Registry("cost", "rcac.costs", tuple)
+OUR_LOGGERS = ("csv", "tensorboard", "wandb")  # modules of rcac.runs.loggers
+_loggers = Registry("logger", "rcac.loggers", lambda: OUR_LOGGERS)
+_networks = Registry("network", "rcac.networks", tuple)
+_steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "sqp", "projected"))
+_switches = Registry("switch", "rcac.switches", lambda: ("surrogate", "crpo", "epigraph", "lagrangian"))
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """What is registered inside the context is forgotten at its end:
+
+    with rcac.registry.temporary():
+        rcac.register_algo("mine")(lambda: {"family": "tabular", "step": "natural"})
+        ...
+    """
+    with contextlib.ExitStack() as stack:
+        for each in (_algos, _sets, _costs, _loggers, _networks, _steps, _switches):
+            stack.enter_context(each.temporary())
+        yield
+
+
+def state() -> Hashable:
+    """Changes when an algorithm or a set is registered or forgotten."""
+    return (*_algos.items(), *_sets.items(), *sys.path)
 
 
 # Decorators
@@ -113,6 +165,26 @@ def register_cost(name: str) -> Callable[[F], F]:
     return _costs.register(name)
 
 
+def register_logger(name: str) -> Callable[[F], F]:
+    """Register a class or function `(run: RunInfo) -> Logger`: see `rcac.runs.loggers`."""
+    return _loggers.register(name)
+
+
+def register_network(name: str) -> Callable[[F], F]:
+    """Register a class or function `(space) -> torch.nn.Module` with an `out_features`; see `rcac.deep.networks`."""
+    return _networks.register(name)
+
+
+def register_step(name: str) -> Callable[[F], F]:
+    """Register a function `(ActorStepInputs) -> ActorUpdate`; see `rcac.deep.steps.base`."""
+    return _steps.register(name)
+
+
+def register_switch(name: str) -> Callable[[F], F]:
+    """Register a class or function `(settings) -> Switch`; see `rcac.switch` and `rcac.deep.settings`."""
+    return _switches.register(name)
+
+
 # Algorithms
 
 
@@ -131,12 +203,27 @@ def algorithm_row(name: str) -> dict[str, Any]:
 
 
 def algorithms(family: str | None = None) -> dict[str, dict[str, Any]]:
-    """Every algorithm's row, by name; of one family, if given. What cannot be loaded is left out."""
+    """Every algorithm's row, by name; of one family, if given. What cannot be loaded is left out: see `broken`."""
     found = {}
     for name in algorithm_names():
         with contextlib.suppress(InputError):
             found[name] = algorithm_row(name)
     return {name: row for name, row in found.items() if family in (None, row.get("family"))}
+
+
+def broken() -> dict[str, str]:
+    """What packages offer that cannot be loaded, and why."""
+    found = {}
+    for kind, names, load in (
+        ("algo", algorithm_names, algorithm_row),
+        ("uncertainty", uncertainty_names, uncertainty_set),
+    ):
+        for name in names():
+            try:
+                load(name)
+            except InputError as error:
+                found[f"{kind}={name}"] = str(error)
+    return found
 
 
 def algorithm(name: str, settings: type[T]) -> T:
@@ -149,7 +236,16 @@ def algorithm(name: str, settings: type[T]) -> T:
     return settings(**row)
 
 
-# Costs and sets
+# Costs, loggers and sets
+
+
+def logger_names() -> list[str]:
+    return sorted({*OUR_LOGGERS, *_loggers.names()})
+
+
+def logger(name: str) -> Callable[..., Any]:
+    """A function `(run: RunInfo) -> Logger`, registered under this name."""
+    return _loggers.get(choose("logger", name, logger_names()))
 
 
 def cost_function(name: str) -> Callable[..., Any]:
@@ -160,11 +256,71 @@ def cost_function(name: str) -> Callable[..., Any]:
     return _costs.get(choose("cost", name, _costs.names()))
 
 
+def use_cost(function: Callable[..., Any]) -> str:
+    """Register a cost function under its own name, in place of one of the same name; returns the name."""
+    name = getattr(function, "__name__", "")
+    name = name if name.isidentifier() else "cost_function"
+    _costs.replace(name, function)
+    return name
+
+
 def uncertainty_names() -> list[str]:
-    return sorted({*_our_sets(), *_sets.names()})
+    return sorted({*_rows("uncertainty"), *_sets.names()})  # ours have a file each: no set is loaded for its name
 
 
 def uncertainty_set(name: str) -> Callable[..., Any]:
     """A function `(problem, **parameters) -> Uncertainty`, by its name in a configuration."""
     ours = _our_sets()
     return ours[name] if name in ours else _sets.get(choose("uncertainty", name, uncertainty_names()))
+
+
+def make_uncertainty(problem: Any, given: Any) -> Any:
+    """An uncertainty set, or the one of this name with the parameters of its file; None is the nominal model."""
+    from rcac.uncertainty.base import Uncertainty
+
+    if not isinstance(given, str | None | Uncertainty):
+        expected = f"a set such as KLBall(0.05), or one of {', '.join(uncertainty_names())} expected"
+        raise InputError(f"uncertainty: {type(given).__name__} given, {expected}")
+    if not isinstance(given, str | None):
+        return given
+    make = uncertainty_set(name := given or "nominal")
+    known = {
+        key: value
+        for key, value in _rows("uncertainty").get(name, {}).items()
+        if not str(value).startswith(("${", "???"))
+    }
+    try:
+        inspect.signature(make).bind(problem, **known)
+    except TypeError as error:
+        raise InputError(f"uncertainty: {name!r} given, a set with its parameters expected ({error})") from None
+    return make(problem, **known)
+
+
+# Parts of deep methods
+
+
+def step_names() -> list[str]:
+    """Of those that are registered."""
+    return sorted(_steps.names())
+
+
+def step(name: str) -> Callable[..., Any]:
+    return _steps.get(choose("step", name, _steps.names()))
+
+
+def switch_names() -> list[str]:
+    """Of those that are registered."""
+    return sorted(_switches.names())
+
+
+def switch(name: str) -> Callable[..., Any]:
+    return _switches.get(choose("switch", name, _switches.names()))
+
+
+def network(name: str) -> Callable[..., Any]:
+    if name not in _networks.names():
+        known = f"one of {', '.join(sorted(_networks.names()))}" if _networks.names() else "a registered one"
+        raise InputError(
+            f"network: {name!r} given, {known} expected; import the module that says @rcac.register_network({name!r})"
+        )
+    return _networks.get(name)

@@ -1,31 +1,46 @@
-"""Which cost does this step descend?
+"""Which costs does this step descend, and how much of each?
 
-Given returns J (N+1,) in cost form, objective first, and budgets b (N,), a switch scores every term
+Given returns J (N+1,) in cost form, objective first, and budgets b (N,), a switch returns weights (N+1,); the step
+descends the weighted sum of the costs. Surrogate, epigraph and CRPO choose one cost:
 
-    surrogate   [ J_0/λ ,  J_n − b_n + ξ ]             descend the largest
-    epigraph    [ J_0 − b_0 ,  J_n − b_n ]             descend the largest
+    surrogate   [ J_0/λ ,  J_n − b_n + ξ ]             the largest; the objective with weight 1/λ
+    epigraph    [ J_0 − b_0 ,  J_n − b_n ]             the largest
     CRPO        J_n − b_n while any exceeds its tolerance, else J_0
 
-and ranks iterates by `merit` (a tuple, lexicographic, smaller is better). Tabular and deep methods share it.
+A Lagrangian weighs all of them by multipliers that it learns. Every switch ranks iterates by `merit` (a tuple,
+lexicographic, smaller is better). Tabular and deep methods share it.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rcac.errors import InputError
+from rcac.learner import State
 
 
-class Switch(Protocol):
-    def choose(self, returns: np.ndarray, budgets: np.ndarray) -> int:
-        """Index of the cost to descend, 0 being the objective."""
+class Switch:
+    """A switch has `weights` and `merit`; the rest is for those that change in the course of a run."""
 
-    def weight(self, index: int) -> float:
-        """Factor on the gradient of the chosen cost."""
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        """(N+1,) ≥ 0, not all zero."""
+        raise NotImplementedError
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         """Rank of an iterate; smaller is better."""
+        raise NotImplementedError
+
+    def begin_update(self, progress: float, costs: np.ndarray) -> None:
+        """Called before `weights`, with the share of the run that is done and objective costs of recent steps."""
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def state(self) -> State:
+        return State({}, {})
+
+    def load(self, state: State) -> None:
+        pass
 
 
 def violation(returns: np.ndarray, budgets: np.ndarray) -> float:
@@ -33,8 +48,14 @@ def violation(returns: np.ndarray, budgets: np.ndarray) -> float:
     return max(0.0, float(np.max(returns[1:] - budgets, initial=0.0)))
 
 
+def one_hot(index: int, count: int, weight: float = 1.0) -> np.ndarray:
+    weights = np.zeros(count)
+    weights[index] = weight
+    return weights
+
+
 @dataclass(frozen=True)
-class Surrogate:
+class Surrogate(Switch):
     """Descend whichever attains max{ J_0/λ, max_n (J_n − b_n + ξ) }."""
 
     lam: float = 50.0
@@ -49,11 +70,9 @@ class Surrogate:
     def terms(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         return np.concatenate([returns[:1] / self.lam, returns[1:] - budgets + self.slack])
 
-    def choose(self, returns: np.ndarray, budgets: np.ndarray) -> int:
-        return int(np.argmax(self.terms(returns, budgets)))
-
-    def weight(self, index: int) -> float:
-        return 1.0 / self.lam if index == 0 else 1.0
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        index = int(np.argmax(self.terms(returns, budgets)))
+        return one_hot(index, len(returns), 1.0 / self.lam if index == 0 else 1.0)
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return (float(np.max(self.terms(returns, budgets))),)
@@ -65,7 +84,7 @@ def automatic_slack(largest_cost: float, discount: float, lam: float) -> float:
 
 
 @dataclass(frozen=True)
-class CRPO:
+class CRPO(Switch):
     """Descend the most violated constraint while any exceeds its tolerance, else the objective."""
 
     tolerance: float = 0.0
@@ -74,21 +93,17 @@ class CRPO:
         if not 0 <= self.tolerance < np.inf:
             raise InputError(f"tolerance: {self.tolerance} given, a finite number ≥ 0 expected")
 
-    def choose(self, returns: np.ndarray, budgets: np.ndarray) -> int:
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         excess = returns[1:] - budgets
-        if excess.size == 0 or np.max(excess) <= self.tolerance:
-            return 0
-        return 1 + int(np.argmax(excess))
-
-    def weight(self, index: int) -> float:
-        return 1.0
+        violated = excess.size > 0 and np.max(excess) > self.tolerance
+        return one_hot(1 + int(np.argmax(excess)) if violated else 0, len(returns))
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return (violation(returns, budgets + self.tolerance), float(returns[0]))
 
 
 @dataclass(frozen=True)
-class Epigraph:
+class Epigraph(Switch):
     """Descend whichever attains max{ J_0 − b_0, max_n (J_n − b_n) } for the objective's level b_0."""
 
     level: float
@@ -96,11 +111,8 @@ class Epigraph:
     def terms(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         return returns - np.concatenate([[self.level], budgets])
 
-    def choose(self, returns: np.ndarray, budgets: np.ndarray) -> int:
-        return int(np.argmax(self.terms(returns, budgets)))
-
-    def weight(self, index: int) -> float:
-        return 1.0
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        return one_hot(int(np.argmax(self.terms(returns, budgets))), len(returns))
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return (float(np.max(self.terms(returns, budgets))),)
@@ -119,3 +131,53 @@ class Bisection:
 
     def halved(self, reached: bool) -> "Bisection":
         return Bisection(self.low, self.level) if reached else Bisection(self.level, self.high)
+
+
+@dataclass
+class Lagrangian(Switch):
+    """Descend J_0 + Σ μ_n J_n, with multipliers from a PID controller (Stooke, Achiam, Abbeel 2020).
+
+        e_n = (J_n − b_n)/u_n                          u_n = |b_n|, or |J_n| at first where the budget is zero
+        I_n ← clip(I_n + rate·ki·e_n)                  clip to [0, max]
+        μ_n = clip(kp·e_n + I_n + kd·(e_n − e_n')_+)   e' the update before
+
+    The weights are (1, μ)/(1 + Σμ). With kp = kd = 0 this is dual ascent with step `rate·ki`.
+    """
+
+    kp: float = 2.0
+    ki: float = 1.0
+    kd: float = 0.1
+    initial: float = 0.001  # I_n before the first update
+    rate: float = 0.035  # learning rate of the integral
+    largest: float = 100.0  # bound on μ_n
+    tolerance: float = 0.0  # excess over a budget that ranking accepts
+    integral: np.ndarray | None = field(default=None, init=False)  # I (N,)
+    previous: np.ndarray | None = field(default=None, init=False)  # e' (N,)
+    units: np.ndarray | None = field(default=None, init=False)  # u (N,)
+    multipliers: np.ndarray = field(default_factory=lambda: np.zeros(0), init=False)  # μ (N,)
+
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        if self.integral is None or self.units is None:
+            self.integral = np.full(len(budgets), self.initial)
+            units = np.where(budgets != 0, np.abs(budgets), np.abs(returns[1:]))
+            self.units = np.where(units > 0, units, 1.0)
+        error = (returns[1:] - budgets) / self.units
+        rise = np.zeros_like(error) if self.previous is None else np.maximum(error - self.previous, 0.0)
+        self.integral = np.clip(self.integral + self.rate * self.ki * error, 0.0, self.largest)
+        self.multipliers = np.clip(self.kp * error + self.integral + self.kd * rise, 0.0, self.largest)
+        self.previous = error
+        return np.concatenate([[1.0], self.multipliers]) / (1.0 + self.multipliers.sum())
+
+    def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
+        return CRPO(self.tolerance).merit(returns, budgets)
+
+    def metrics(self) -> dict[str, float]:
+        return {f"switch/multiplier/{n}": float(mu) for n, mu in enumerate(self.multipliers, start=1)}
+
+    def state(self) -> State:
+        kept = {"integral": self.integral, "previous": self.previous, "units": self.units}
+        return State({name: array.copy() for name, array in kept.items() if array is not None}, {})
+
+    def load(self, state: State) -> None:
+        for name in ("integral", "previous", "units"):
+            setattr(self, name, state.tensors.get(name))

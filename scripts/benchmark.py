@@ -3,7 +3,7 @@
 `--help` says the rest: where figures are saved, and from which slow-down on a measurement is marked.
 """
 
-from rcac.experiment.benchmark.command import main
+from benchmarks.command import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """Train: `python scripts/train.py env=river_swim algo=rsqp`; see --help."""
 
-from rcac.experiment.cli import train
+from rcac.cli import train
 
 if __name__ == "__main__":
     train()

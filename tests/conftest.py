@@ -36,6 +36,9 @@ def every_set(states, rng=None, kernels=None):
     """One of each uncertainty set, for problems with this many states."""
     from rcac.uncertainty import (
         ChiSquare,
+        Contamination,
+        CressieRead,
+        CVaR,
         FiniteKernels,
         KLBall,
         KLPenalty,
@@ -56,6 +59,9 @@ def every_set(states, rng=None, kernels=None):
         "chi_square": ChiSquare(0.2),
         "wasserstein": Wasserstein(0.3, metric),
         "linear_ipm": LinearIPM(0.01, features),
+        "cressie_read": CressieRead(0.05),
+        "contamination": Contamination(0.1),
+        "cvar": CVaR(0.8),
     }
     if kernels is not None:
         sets["finite"] = FiniteKernels(kernels)
@@ -72,6 +78,9 @@ SET_NAMES = [
     "chi_square",
     "wasserstein",
     "linear_ipm",
+    "cressie_read",
+    "contamination",
+    "cvar",
     "finite",
     "whole_kernels",
 ]

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import every_set, random_policy, random_problem
+from scipy import stats
+from scipy.special import rel_entr
 
 from rcac import RCMDP, InputError, evaluate, robust_value_iteration, uncertainty
-from rcac.uncertainty import TotalVariation, Uncertainty
+from rcac.estimation import _largest_deviation, chernoff_interval
+from rcac.uncertainty import ChiSquare, KLBall, TotalVariation, Uncertainty
 
 
 def log(rng, problem, per_pair):
@@ -134,6 +137,135 @@ def test_estimates_converge(rng):
 
 def dense(problem):
     return problem.kernel.toarray().reshape((*problem.costs.shape[1:], -1)) if problem.sparse else problem.kernel
+
+
+RADII = {
+    "weissman": lambda found, *rest: found.total_variation_radius(*rest),
+    "bernstein": lambda found, *rest: found.total_variation_radius(*rest, bernstein=True),
+    "chi_square": lambda found, *rest: found.chi_square_radius(*rest),
+    "kl": lambda found, *rest: found.kl_radius(*rest),
+}
+
+
+def distances(true, model):
+    """(S, A) of each kind."""
+    variation = np.abs(true - model).sum(axis=-1) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.where((true == 0) & (model == 0), 0, (true - model) ** 2 / model).sum(axis=-1)
+    divergence = rel_entr(true, model).sum(axis=-1)
+    return {"weissman": variation, "bernstein": variation, "chi_square": squares, "kl": divergence}
+
+
+def skewed(problem):
+    """Rows with most of their mass on one state."""
+    kernel = 0.03 * problem.kernel
+    kernel[:, :, 0] += 0.97
+    return replace(problem, kernel=kernel)
+
+
+@pytest.mark.parametrize("kind", RADII)
+def test_every_radius_keeps_its_promise_of_95_percent(kind):
+    """Smoothed over all states, so that the support is no question; few and many draws, plain and skewed rows, with zeros."""
+    rng, covered, runs = np.random.default_rng(2), 0, 240
+    for i in range(runs):
+        problem = random_problem(rng, states=3, actions=2, sparse_share=0.5)
+        problem = skewed(problem) if i % 2 else problem
+        found = estimate(rng, problem, [5, 30, 200, 2000][i % 4], smoothing=[0.1, 1.0][i // 4 % 2])
+        distance = distances(problem.kernel, dense(found.problem))[kind]
+        covered += bool(np.all(distance <= RADII[kind](found, 0.95)))
+    assert covered / runs >= 0.95
+
+
+@pytest.mark.parametrize("kind", RADII)
+def test_every_radius_covers_trajectories_of_a_policy_that_learns(kind):
+    rng, covered = np.random.default_rng(3), 0
+    for i in range(40):
+        problem = random_problem(rng, states=3, actions=2, sparse_share=0.0)
+        s, a, t = walks(rng, problem, bool(i % 2))
+        found = RCMDP.from_transitions(
+            s, a, np.zeros((len(s), 1)), t, num_states=3, num_actions=2, budgets=[], discount=0.9, smoothing=0.5
+        )
+        covered += bool(
+            np.all(distances(problem.kernel, dense(found.problem))[kind] <= RADII[kind](found, 0.8) + 1e-12)
+        )
+    assert covered / 40 >= 0.8
+
+
+def test_radii_that_follow_the_variance_are_never_larger_and_far_smaller_where_it_is_small(rng):
+    for states, share in ((3, 0.0), (8, 0.8)):
+        for n in (1, 5, 50, 2000):
+            problem = random_problem(rng, states=states, sparse_share=share)
+            for each in (problem, skewed(problem)):
+                found = estimate(rng, each, n)
+                plain, following = (found.total_variation_radius(0.95, bernstein=b) for b in (False, True))
+                assert np.all(following <= plain + 1e-12)
+        assert np.median(following / plain) < 0.5  # 2000 draws of skewed rows
+        certain = estimate(rng, replace(problem, kernel=np.tile(np.eye(states)[:, None], (1, 3, 1))), 500)
+        assert np.all(certain.total_variation_radius(bernstein=True) < 0.35 * certain.total_variation_radius())
+
+
+def test_the_largest_deviation_against_all_sets_of_successors(rng):
+    """max over the 2^m − 2 sets of u(P̃(B)) − P̃(B), with u by root finding on a fine grid; the radius is at least that."""
+    for i in range(40):
+        p, level = rng.dirichlet(np.full(4, [0.1, 0.4][i % 2])), 10 ** rng.uniform(-3, -1 + i % 2)
+        sums = [sum(p[j] for j in range(4) if mask >> j & 1) for mask in range(1, 15)]
+        grid = np.linspace(0, 1, 20_001)
+        inside = [grid[rel_entr(x, grid) + rel_entr(1 - x, 1 - grid) <= level].max() - x for x in sums]
+        bound = _largest_deviation(np.array([level]), np.array([p.max()]))[0]
+        assert max(inside) <= bound + 1e-12
+        assert bound <= np.sqrt(level / 2) + 1e-12  # Pinsker
+        if p.max() > 0.9:
+            assert bound <= max(inside) + 1e-4
+    one = _largest_deviation(np.array([0.1]), np.array([0.9]))[0]  # with two states, p₁ says all
+    ends = chernoff_interval(np.array([0.9, 0.1]), np.ones(2), np.full(2, 0.1))
+    assert one == pytest.approx(max(ends[1][1] - 0.1, ends[1][0] - 0.9), abs=1e-12)
+
+
+def test_intervals_of_entries():
+    """Exact coverage from binomial probabilities; the ends solve their equation; none is longer than empirical Bernstein's."""
+    n, level = 40, 3.0
+    counts = np.arange(n + 1)
+    low, high = chernoff_interval(counts.astype(float), np.full(n + 1, n), np.full(n + 1, level))
+    for p in np.linspace(0.001, 0.999, 97):
+        outside = stats.binom.pmf(counts, n, p)[(low > p) | (high < p)].sum()
+        assert outside <= 2 * np.exp(-level)
+    share = counts / n
+    inner = slice(1, n)
+    for end in (low, high):
+        divergence = rel_entr(share, end) + rel_entr(1 - share, 1 - end)
+        np.testing.assert_allclose(n * divergence[inner], level, rtol=1e-9)
+    variance = share * (1 - share) * n / (n - 1)
+    bernstein = np.sqrt(2 * variance * level / n) + 7 * level / (3 * (n - 1))  # Maurer and Pontil, at the same level
+    assert np.all(np.maximum(high - share, share - low) <= bernstein)
+
+
+def test_worst_cases_at_every_radius_are_above_the_true_values(rng):
+    for i in range(12):
+        problem = random_problem(rng, sparse_share=0.0)
+        problem = skewed(problem) if i % 2 else problem
+        found, policy = estimate(rng, problem, 200, smoothing=0.5), rng.dirichlet(np.ones(3), size=5)
+        true = evaluate(problem, policy).returns
+        for made in (
+            TotalVariation(found.total_variation_radius(0.99, bernstein=True)),
+            ChiSquare(found.chi_square_radius(0.99)),
+            KLBall(found.kl_radius(0.99)),
+        ):
+            assert np.all(true <= evaluate(found.problem, policy, made).returns)
+
+
+def test_where_nothing_is_known_the_balls_are_all_of_the_support(rng):
+    found = RCMDP.from_transitions(
+        [0, 0], [0, 0], [[0.0], [1.0]], [1, 2], num_states=3, num_actions=2, budgets=[], discount=0.9, smoothing=1.0
+    )
+    values = rng.normal(size=(1, 3))
+    for made in (KLBall(found.kl_radius() * (1 + 1e-12)), ChiSquare(found.chi_square_radius() * (1 + 1e-12))):
+        worst = made.sweep(values, found.problem.rows).value.reshape(3, 2)
+        np.testing.assert_allclose(worst[found.counts == 0], values.max())
+    certain = RCMDP.from_transitions(
+        [0, 1], [0, 0], np.zeros((2, 1)), [1, 0], num_states=2, num_actions=1, budgets=[], discount=0.9
+    )
+    for radius in (certain.kl_radius, certain.chi_square_radius):
+        np.testing.assert_array_equal(radius(0.9, successors=1), [[0], [0]])
 
 
 @pytest.mark.parametrize("prior", ["all", "observed"])
@@ -341,9 +473,7 @@ def test_a_radius_for_each_pair_is_each_rows_own(rng, name, sparse):
     np.testing.assert_allclose(
         evaluate(problem, policy, same).returns, evaluate(problem, policy, one).returns, rtol=1e-9
     )
-    assert robust_value_iteration(problem, 0, same).value == pytest.approx(
-        robust_value_iteration(problem, 0, one).value
-    )
+    assert robust_value_iteration(problem, same).value == pytest.approx(robust_value_iteration(problem, one).value)
     # evaluation is the fixed point under those radii
     found = evaluate(problem, policy, many)
     worst = many.sweep(found.values, problem.rows).value.reshape(2, 6, 3)
@@ -354,7 +484,8 @@ def test_a_radius_for_each_pair_is_each_rows_own(rng, name, sparse):
 
 def test_every_set_with_a_radius_is_tested():
     """A set that is added must come into the test above."""
-    public = [each for each in vars(uncertainty).values() if isinstance(each, type) and issubclass(each, Uncertainty)]
+    named = [getattr(uncertainty, name) for name in uncertainty.__all__]
+    public = [each for each in named if isinstance(each, type) and issubclass(each, Uncertainty)]
     assert {each for each in public if "radius" in each.__annotations__} == {
         type(every_set(6)[name]) for name in with_radius()
     }

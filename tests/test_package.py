@@ -1,83 +1,178 @@
-"""The package as others meet it: light to import, and whole as a wheel, away from its source tree."""
+"""The package as others meet it: light to import, whole as a wheel, and found from any folder."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+SNIPPETS = re.findall(
+    r"```python\n(.*?)```",
+    "".join((ROOT / page).read_text("utf-8") for page in ("README.md", "docs/guide.md")),
+    flags=re.S,
+)
+QUICK = {"OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1"}  # there is nothing compiled yet in a new place
+CLEAN = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | QUICK
 
-USE = """
-import sys
-from pathlib import Path
-import gymnasium as gym, numpy as np
-env = gym.make("rcac:rcac/RiverSwim-v0")
-import envs, rcac
-assert envs.__file__ == str(Path("envs/__init__.py").resolve()), envs.__file__  # the user's own folder
-assert str(Path(sys.prefix).resolve()) in str(Path(rcac.__file__).resolve()), rcac.__file__
-from rcac.uncertainty import KLBall
-problem = env.unwrapped.rcmdp
-print(rcac.evaluate(problem, np.full((6, 2), 0.5), KLBall(0.01)).returns.round(3).tolist())
-print(rcac.solve(problem, "rsqp", KLBall(0.01)).feasible)
+
+def run(python: Path | str, *arguments: object, cwd: Path | str, **options) -> str:
+    done = subprocess.run([str(python), *map(str, arguments)], cwd=cwd, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+# What is loaded
+
+
+def loaded(code: str, among: str, tmp_path: Path) -> list[str]:
+    """Which of these modules are there after some code was run by this tree."""
+    report = f"import sys; print(*[name for name in {among.split()} if name in sys.modules])"
+    environment = {**os.environ, **QUICK, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    out = run(sys.executable, "-c", f"{code}\n{report}", cwd=tmp_path, env=environment)
+    return out.splitlines()[-1].split()
+
+
+COMMAND = """
+import runpy, sys
+sys.argv = {words}
+try:
+    runpy.run_path({script!r}, run_name="__main__")
+except SystemExit as ended:
+    assert ended.code == 0
 """
 
 
-def test_importing_is_light():
-    code = "import sys, rcac; print([m for m in ('torch', 'matplotlib', 'numba', 'hydra', 'tensorboard') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert out.stdout.strip() == "[]"
+def command(script: str, *words: str) -> str:
+    path = str(ROOT / "scripts" / script)
+    return COMMAND.format(words=[path, *words], script=path)
 
 
-def test_evaluating_needs_neither_torch_nor_matplotlib():
-    code = "import sys; from rcac import RCMDP, evaluate, solve; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert out.stdout.strip() == "False False"
+def test_importing_is_light(tmp_path):
+    assert loaded("import rcac", "torch matplotlib numba hydra omegaconf tensorboard rich yaml", tmp_path) == []
+
+
+def test_evaluating_and_solving_need_neither_torch_nor_matplotlib(tmp_path):
+    assert loaded("from rcac import RCMDP, evaluate, solve", "torch matplotlib gymnasium.vector.x", tmp_path) == []
+
+
+STUDIES = "reproduction reproduction.report benchmarks"
+SETS = "numba rcac.uncertainty.base rcac.uncertainty.kl rcac.tabular.solver rcac.evaluation"
+
+
+def test_what_the_commands_do_not_load(tmp_path):
+    """A deep run has no use for numba and tabular sets, a tabular one for torch, and no command for the paper study."""
+    tiny = "algo.total_steps=300 algo.num_envs=2 algo.rollout_length=16 env.max_episode_steps=20 progress=false"
+    deep = command("train.py", "env=cartpole", *tiny.split())
+    assert loaded(deep, f"{STUDIES} {SETS} torch", tmp_path) == ["torch"]
+    tabular = command("train.py", "env=river_swim", "progress=false", "runs=tabular")
+    assert loaded(tabular, f"{STUDIES} torch rcac.deep.trainer rcac.tabular.solver", tmp_path) == [
+        "rcac.tabular.solver"
+    ]
+    evaluation = command("evaluate.py", "run=tabular", "episodes=2")
+    assert loaded(evaluation, f"{STUDIES} torch rcac.policies.command", tmp_path) == ["rcac.policies.command"]
+
+
+def test_a_policy_is_loaded_where_there_is_no_fcntl(tmp_path):
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore")  # of filelock, that its locks are softer there
+sys.modules["fcntl"] = None
+import rcac
+result = rcac.train("rcac/RiverSwim-v0", folder="run")
+assert rcac.load_policy("run").batch([0, 5]).shape == (2,)
+"""
+    assert loaded(code, "fcntl", tmp_path) == ["fcntl"]  # as None
+
+
+# Installed
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def clone(tmp_path_factory) -> Path:
+    """A clone named rcac, with what is tracked or would be."""
+    place = tmp_path_factory.mktemp("above") / "rcac"
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    for name in filter(lambda name: os.path.lexists(ROOT / name), listed.stdout.splitlines()):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, place / name, follow_symlinks=False)
+    return place
+
+
+@pytest.fixture(scope="module")
+def wheel(clone, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # built from what is tracked or would be, not from a stale build folder
-    source.mkdir()
-    for name in ("rcac", "envs", "conf"):
-        subprocess.run(["cp", "-r", str(ROOT / name), str(source)], check=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        (source / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, clone, cwd=folder, env=CLEAN)
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_works_away_from_the_source_tree(wheel, tmp_path):
-    """Installed without its dependencies, which come from the environment of this test; the user has an envs folder."""
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv/bin/python"
-    site = next((tmp_path / "venv/lib").glob("python*/site-packages"))
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
-    ours = [p for p in sys.path if p.endswith("site-packages")]
-    (site / "borrowed.pth").write_text("\n".join(ours))
-    # an editable install of ours in there must not answer for the wheel
-    (site / "sitecustomize.py").write_text(
-        "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in str(f).lower()]\n"
-    )
-    home = tmp_path / "home"
-    (home / "envs").mkdir(parents=True)
-    (home / "envs/__init__.py").write_text("")
-    (home / "use.py").write_text(USE)
-    done = subprocess.run([str(python), "use.py"], cwd=home, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-1] == "True"
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def python(request, clone, tmp_path_factory) -> Path:
+    """Of an environment in which it is installed; its dependencies are those of this test's environment."""
+    place = tmp_path_factory.mktemp(request.param)
+    venv.create(place, with_pip=False)
+    site = next(place.glob("lib/python*/site-packages"))
+    borrowed = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "borrowed.pth").write_text("\n".join(borrowed))  # whose own .pth files, of our installation, do not count
+    what = [request.getfixturevalue("wheel")] if request.param == "wheel" else ["--no-build-isolation", "-e", clone]
+    install = ["-m", "pip", "--python", place / "bin/python", "install", "--quiet", "--no-deps", "--ignore-installed"]
+    run(sys.executable, *install, *what, cwd=place, env=CLEAN)
+    return place / "bin/python"
 
 
-def test_the_wheel_holds_every_configuration_and_the_type_marker(wheel):
-    import zipfile
+USE = """
+from pathlib import Path
+import gymnasium as gym, numpy as np
+env = gym.make("rcac:rcac/RiverSwim-v0")
+import rcac, rcac.envs.wrappers, rcac.registry
+from rcac.uncertainty import KLBall
+assert rcac.registry.rows("env")["river_swim"]["id"] == "rcac/RiverSwim-v0"
+assert rcac.solve(env.unwrapped.rcmdp, "rsqp", KLBall(0.01)).feasible
+print(rcac.__file__)
+"""
 
-    names = set(zipfile.ZipFile(wheel).namelist())
-    assert "rcac/py.typed" in names
-    for file in (ROOT / "conf").rglob("*.yaml"):
-        assert f"rcac/conf/{file.relative_to(ROOT / 'conf')}" in names
-    assert not any(name.startswith(("envs/", "conf/", "tests/", "runs/")) for name in names)
+
+def home_of(python: Path, clone: Path) -> Path:
+    return clone if python.parents[1].name.startswith("editable") else python.parents[1]
+
+
+def test_it_is_found_from_a_script_anywhere(python, clone, tmp_path):
+    """Beside a clone named rcac; and from a folder of the user's with modules named envs and conf."""
+    elsewhere = tmp_path / "home"
+    (elsewhere / "envs").mkdir(parents=True)
+    (elsewhere / "envs/__init__.py").write_text("mine = True\n")
+    (elsewhere / "conf.py").write_text("mine = True\n")
+    for place, more in ((clone.parent, ""), (elsewhere, "import envs, conf; assert envs.mine and conf.mine")):
+        (place / "use.py").write_text(f"{USE}\n{more}")
+        found = run(python, "use.py", cwd=place, env=CLEAN).strip()
+        assert Path(found).resolve().is_relative_to(home_of(python, clone).resolve())
+
+
+def test_it_is_found_inside_a_checkout(python, clone, tmp_path):
+    """The installed one by a script that lies elsewhere, the checkout's own by `python -c`."""
+    (tmp_path / "use.py").write_text(USE)
+    found = run(python, tmp_path / "use.py", cwd=clone, env=CLEAN).strip()
+    assert Path(found).resolve().is_relative_to(home_of(python, clone).resolve())
+    assert Path(run(python, "-c", USE, cwd=clone, env=CLEAN).strip()).resolve().is_relative_to(clone.resolve())
+
+
+@pytest.mark.parametrize("python", ["editable"], indirect=True)
+def test_the_snippets_of_the_readme_run_beside_a_clone(python, clone):
+    parts = [f"exec(compile({text!r}, 'snippet {n}', 'exec'), {{}})" for n, text in enumerate(SNIPPETS, start=1)]
+    assert len(parts) >= 5
+    (clone.parent / "snippets.py").write_text("\n".join(parts))
+    run(python, "snippets.py", cwd=clone.parent, env=CLEAN)
+
+
+def test_what_the_wheel_holds(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"rcac", next(n for n in names if "dist-info" in n).split("/")[0]}
+    assert not [name for name in names if re.search("reproduc|benchmark|test", name)]
+    files = [path for path in (ROOT / "rcac").rglob("*") if path.suffix in (".py", ".yaml") or path.name == "py.typed"]
+    assert len(files) > 100
+    assert {str(path.relative_to(ROOT)) for path in files} <= set(names)

@@ -1,4 +1,4 @@
-"""Every snippet of the README runs, and every command that trains or evaluates; the others exist."""
+"""Every snippet of README and guide runs, and every command that trains or evaluates; the others exist."""
 
 import csv
 import json
@@ -17,12 +17,16 @@ import numpy as np
 import pytest
 
 from rcac import registry
-from rcac.experiment import plots, runfolder, style
-from rcac.experiment import train as training
-from rcac.experiment.metrics import read_metrics
+from rcac.report import style
+from rcac.runs import folder as runfolder
+from rcac.runs import plots
+from rcac.runs import train as training
+from rcac.runs.loggers.csv import read_metrics
+from rcac.runs.loop import Callback
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+TEXT = README + (ROOT / "docs" / "guide.md").read_text("utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = [
     line.split("#")[0].strip()
@@ -35,10 +39,9 @@ COMMANDS = [
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_snippets_run(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for names in (registry._algos, registry._sets, registry._costs):  # what a snippet registers ends with it
-        monkeypatch.setattr(names, "_registered", {})
     names: dict = {}
-    exec(compile(SNIPPETS[number], f"README snippet {number + 1}", "exec"), names)
+    with registry.temporary():  # what a snippet registers ends with it
+        exec(compile(SNIPPETS[number], f"README snippet {number + 1}", "exec"), names)
     assert names  # it defined something
 
 
@@ -71,6 +74,17 @@ def run_script(words: list[str]) -> int:
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(ROOT / words[1]), run_name="__main__")
     return ended.value.code
+
+
+class Interrupting(Callback):
+    """SIGINT to ourselves after three steps."""
+
+    steps = 0
+
+    def on_step(self, learner, step):
+        self.steps += 1
+        if self.steps == 3:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 class Place(NamedTuple):
@@ -107,15 +121,8 @@ def place(tmp_path_factory, quick) -> Place:
         river, cartpole = (command.split() for command in FIRST)
         assert run_script(river) == 0
         assert run_script([*cartpole, *TINY]) == 0
-        real, steps = training.Watched.step, []
-
-        def step(self):
-            steps.append(1)
-            if len(steps) == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            return real(self)
-
-        patch.setattr(training.Watched, "step", step)
+        real = training.run
+        patch.setattr(training, "run", lambda learner, parts, *rest: real(learner, [*parts, Interrupting()], *rest))
         assert run_script([*cartpole, *TINY, "seed=5"]) == 130
     runs = path.glob("runs/cartpole/rcac_npg/*")
     stopped, finished = sorted(runs, key=lambda run: "seed0" in run.name)
@@ -127,8 +134,8 @@ def reader(place, monkeypatch):
     """Is there, with nothing registered that the commands do not register."""
     monkeypatch.chdir(place.path)
     monkeypatch.syspath_prepend(str(place.path))
-    monkeypatch.setattr(registry._costs, "_registered", {})
-    yield place
+    with registry.temporary():
+        yield place
     for name in ("my_costs", "my_package"):
         sys.modules.pop(name, None)
     gym.registry.pop("my/Env-v0", None)
@@ -195,6 +202,16 @@ def test_the_cost_of_the_snippet_is_what_a_training_pays(reader):
 # Words
 
 
+def test_the_readme_is_short():
+    assert len(README.split()) <= 1500
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / link[0]).exists(), (page.name, link)
+
+
 def test_make_targets_and_scripts_in_the_readme_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
     assert COMMANDS
@@ -210,8 +227,9 @@ def test_make_targets_and_scripts_in_the_readme_exist():
 
 def test_training_commands_in_the_readme_compose():
     """Their overrides are accepted by the configuration (placeholders filled in)."""
-    from rcac.experiment.cli import train
-    from rcac.experiment.sweep import command as sweeps
+    from rcac.cli import train
+    from rcac.config import app
+    from rcac.config.sweep import command as sweeps
 
     for command in COMMANDS:
         words = shlex.split(command)
@@ -220,7 +238,7 @@ def test_training_commands_in_the_readme_compose():
             if given != words[2:]:
                 continue  # an environment of the reader's own
             if given[0] == "-m":
-                assert len(sweeps.read(given[1:]).jobs) > 1, command
+                assert len(sweeps.read(app.complete(app.read(given))).jobs) > 1, command
                 continue
             with pytest.raises(SystemExit) as stopped:
                 train([*given, "--help"])
@@ -228,8 +246,8 @@ def test_training_commands_in_the_readme_compose():
 
 
 def test_sweeps_of_perturbations_in_the_readme_are_known():
-    from rcac.experiment import perturbations
-    from rcac.experiment.config import compose
+    from rcac.config.compose import compose
+    from rcac.policies import perturbations
 
     swept = [shlex.split(command) for command in COMMANDS if " sweep." in command]
     assert len(swept) >= 2

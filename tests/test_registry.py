@@ -1,30 +1,32 @@
 """Names: ours, those registered in code, and those that packages offer; each found when asked for."""
 
-from importlib.metadata import EntryPoint
+import re
 
 import numpy as np
 import pytest
 
 import rcac
 from rcac import registry
+from rcac.config import help_text
+from rcac.config.compose import compose
 from rcac.deep.settings import DeepSettings
 from rcac.errors import InputError
-from rcac.experiment.config import compose
 from rcac.tabular.settings import TabularSettings
 from rcac.uncertainty import KLBall, TotalVariation, Wasserstein
 from rcac.uncertainty.named import NAMED, complete_features, steps_between
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch):
+def forget():
     """What a test registers, only that test knows."""
-    for table in (registry._algos, registry._sets, registry._costs):
-        monkeypatch.setattr(table, "_registered", dict(table._registered))
+    with registry.temporary():
+        yield
 
 
 def test_ours():
     assert {"rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"} == set(registry.algorithms("tabular"))
     deep = {"rcac", "rcac_npg", "cac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"}
+    deep |= {"ppo_lagrangian", "trpo_lagrangian", "cpo"}
     assert deep == set(registry.algorithms("deep"))
     assert set(registry.rows("uncertainty")) == set(NAMED) == set(registry.uncertainty_names())
     assert registry.algorithm("rnpg", TabularSettings).step == "natural"
@@ -91,8 +93,32 @@ def test_a_set_that_takes_anything_is_refused():
         compose(["env=river_swim", "uncertainty=none"])
 
 
-def test_no_cost_at_all(monkeypatch):
-    monkeypatch.setattr(registry._costs, "_registered", {})
+def test_a_temporary_registry():
+    with registry.temporary():
+        registry.register_algo("mine")(lambda: {"family": "deep"})
+        registry.register_uncertainty("mine")(lambda problem: KLBall(0.1))
+        registry.register_cost("mine")(lambda *transition: 1.0)
+        with registry.temporary():  # what is known outside is known inside
+            assert registry.cost_function("mine")() == 1.0
+        assert "mine" in registry.algorithm_names()
+        assert "mine" in registry.uncertainty_names()
+    assert "mine" not in {*registry.algorithm_names(), *registry.uncertainty_names()}
+    with pytest.raises(InputError, match="cost: 'mine' given"):
+        registry.cost_function("mine")
+
+
+def test_a_temporary_registry_ends_whatever_happens():
+    def fails():
+        with registry.temporary():
+            registry.register_algo("mine")(dict)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert "mine" not in registry.algorithm_names()
+
+
+def test_no_cost_at_all():
     with pytest.raises(
         InputError, match=r"cost: 'speed' given, but none is registered; env.id=my_module:Env-v0 imports"
     ):
@@ -142,23 +168,26 @@ def narrow(problem, radius: float = 0.5):
 """
 
 
+POINTS = """
+[rcac.algos]
+offered = offering:row
+broken = broken_offering:row
+rnpg = broken_offering:row
+[rcac.uncertainty]
+narrow = offering:narrow
+broken_set = broken_offering:narrow
+"""
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package that offers an algorithm and a set, and one that is broken."""
+    """An installed package that offers an algorithm and a set, and some that are broken."""
     (tmp_path / "offering.py").write_text(PLUGIN)
     (tmp_path / "broken_offering.py").write_text("raise RuntimeError('out of order')")
+    (tmp_path / "offering-1.0.dist-info").mkdir()
+    (tmp_path / "offering-1.0.dist-info" / "METADATA").write_text("Name: offering\nVersion: 1.0\n")
+    (tmp_path / "offering-1.0.dist-info" / "entry_points.txt").write_text(POINTS)
     monkeypatch.syspath_prepend(tmp_path)
-    points = [
-        EntryPoint("offered", "offering:row", "rcac.algos"),
-        EntryPoint("broken", "broken_offering:row", "rcac.algos"),
-        EntryPoint("narrow", "offering:narrow", "rcac.uncertainty"),
-        EntryPoint("rnpg", "broken_offering:row", "rcac.algos"),
-    ]
-
-    def entry_points(group, name=None):
-        return [point for point in points if point.group == group and name in (None, point.name)]
-
-    monkeypatch.setattr(registry, "entry_points", entry_points)
 
 
 @pytest.mark.usefixtures("package")
@@ -178,6 +207,16 @@ def test_a_broken_package_breaks_only_what_it_offers():
         compose(["env=river_swim", "algo=broken"])
     with pytest.raises(InputError, match="algo: 'nope' given, one of broken, cac, "):
         compose(["env=river_swim", "algo=nope"])
+
+
+@pytest.mark.usefixtures("package")
+def test_help_names_a_broken_package_and_leaves_it_out():
+    text = help_text.train([])
+    assert re.search(r"^  algo= \(tabular\) .*\boffered\b", text, re.MULTILINE)
+    assert not re.search(r"^  algo= \(\w+\) .*\bbroken\b", text, re.MULTILINE)
+    assert "algo: 'broken' of broken_offering:row cannot be loaded (RuntimeError('out of order'))" in text
+    assert "uncertainty: 'broken_set' of broken_offering:narrow cannot be loaded" in text
+    assert "  uncertainty=narrow " in text
 
 
 # Sets that need arrays

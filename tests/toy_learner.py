@@ -11,6 +11,13 @@ from typing import Any
 import numpy as np
 
 from rcac.learner import State, Step, Term
+from rcac.runs.build import Built
+from rcac.runs.config import Config, Env
+from rcac.runs.folder import RunFolder
+from rcac.runs.loop import Callback
+from rcac.runs.train import Trained, run_in_folder
+
+IDENTITY = {"env": "toy", "algo": "descent"}
 
 
 class ToyLearner:
@@ -67,3 +74,21 @@ class ToyLearner:
         picture = np.zeros((8, 8, 3), dtype=np.uint8)
         picture[..., 0] = self.position % 256
         return {"policy/picture": picture}
+
+
+def train_toy(
+    learner: ToyLearner,
+    folder: RunFolder,
+    callbacks: list[Callback] | tuple[()] = (),
+    *,
+    resume: bool = False,
+    identity: dict[str, str] = IDENTITY,
+    images_every: int = 10,
+    **options: Any,
+) -> Trained:
+    """Train it in a run folder, as `rcac.runs.train` does; `options` are keys of the configuration."""
+    keys: dict[str, Any] = {"seed": 0, "progress": False, "runs": "runs", "checkpoint_every": 10, "keep": 2}
+    algo = {"name": "descent", "lr": 1}
+    config = Config(**{**keys, "resume": None, "env": Env("toy"), "algo": algo, "uncertainty": None, **options})
+    built = Built(learner, ["return", "cost"], identity, lambda: None, lambda: {}, images_every, {})
+    return run_in_folder(config, built, folder, callbacks, resume=resume)

@@ -2,67 +2,104 @@
 
     minimise  E[ (V_n(s) − y_n)² ] / k_n²          V_n = k_n·z_n,   k_n = rms(c_n)/(1−γ), the size a value may have
 
-k_n follows the costs seen so far; when it changes the last layer is divided accordingly, so that no value jumps. Before
+k_n follows the costs seen so far; when it changes the head is divided accordingly, so that no value jumps. Before
 a cost was ever other than zero, its k and so its values are zero, and the first k leaves the weights as they are: nothing
 depends on the unit of a cost.
+
+    ‖w_n‖₂      last_layer: k_n times the head's weight          all: with every other parameter but the head's bias
 """
+
+from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rcac.deep import networks
-from rcac.deep.adam import Adam
-from rcac.deep.passes import Networks
+from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head
 from rcac.deep.settings import DeepSettings
-from rcac.deep.update import finite
+from rcac.deep.steps.base import finite, minibatches
+
+CHUNK = 4096  # rows that are evaluated at once
 
 
-class Critics:
-    def __init__(self, parameters: Tensor, sizes: tuple[int, ...]) -> None:
-        self.parameters = parameters  # (K, P)
-        self.sizes = sizes
-        self.scales = np.zeros(len(parameters))  # k (K,)
-        self.adam = Adam(parameters)
+class Critics(nn.Module):
+    """K of them: a body and a head each. Bodies may be one and the same."""
+
+    scales: Tensor
+
+    def __init__(self, preprocess: Preprocess, bodies: Iterable[Body], rng: np.random.Generator) -> None:
+        """The head of a critic is drawn when its body has been made: an iterable of bodies is read one by one."""
+        super().__init__()
+        self.preprocess = preprocess
+        self.bodies, self.heads = nn.ModuleList(), nn.ModuleList()
+        for body in bodies:
+            self.bodies.append(body)
+            self.heads.append(linear_head(body, 1, CRITIC_GAIN, rng))
+        self.register_buffer("scales", torch.zeros(len(self.heads), dtype=torch.float64))  # k (K,)
+
+    def forward(self, rows: Tensor, only: list[int] | None = None) -> Tensor:
+        """z (K, B) at rows (B, d); of some critics, if asked for."""
+        inputs, features, outputs = self.preprocess(rows), {}, []
+        for n in range(len(self.heads)) if only is None else only:
+            body = self.bodies[n]
+            if body not in features:  # one that is shared is evaluated once
+                features[body] = body(inputs)
+            outputs.append(self.heads[n](features[body]).squeeze(1))
+        return torch.stack(outputs)
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """V (K, B) float64 at rows (B, d)."""
+        with torch.no_grad():
+            parts = [self(part) for part in torch.from_numpy(rows).to(self.scales.device).split(CHUNK)]
+            return (torch.cat(parts, dim=1).double() * self.scales[:, None]).cpu().numpy()
 
     def rescale(self, scales: np.ndarray) -> None:
         """Let k (K,) be `scales`; values stay what they are, where k was not zero."""
-        ratio = np.divide(scales, self.scales, out=np.ones(len(scales)), where=self.scales > 0)
-        as_tensor = torch.as_tensor(ratio, dtype=self.parameters.dtype, device=self.parameters.device)
-        self.parameters = networks.rescaled(self.parameters, self.sizes, as_tensor)
-        self.scales = scales
-
-    def values(self, observations: np.ndarray) -> np.ndarray:
-        """V (K, B) at normalised observations (B, d)."""
-        rows = torch.as_tensor(observations, dtype=self.parameters.dtype, device=self.parameters.device)
-        return Networks(self.parameters, self.sizes).at(rows).outputs[:, 0].cpu().numpy() * self.scales[:, None]
+        old = self.scales.cpu().numpy()
+        ratio = np.divide(scales, old, out=np.ones(len(scales)), where=old > 0)
+        with torch.no_grad():
+            self.scales.copy_(torch.from_numpy(scales).to(self.scales.device))
+            for head, r in zip(self.heads, ratio.tolist(), strict=True):
+                for p in head.parameters():
+                    p.div_(r)
 
     def norms(self, scope: str) -> np.ndarray:
         """‖w_n‖₂ (K,)."""
-        return networks.ipm_norms(self.parameters.cpu().numpy(), self.sizes, self.scales, scope)
+        with torch.no_grad():
+            squares = (
+                torch.cat([next(head.parameters()).double().square().sum(dim=1) for head in self.heads])
+                * self.scales**2
+            )
+            if scope == "all":
+                squares = squares + torch.stack([_square(body) for body in self.bodies])
+            return squares.sqrt().cpu().numpy()
 
     def fit(
         self,
-        observations: Tensor,
+        optimizer: torch.optim.Optimizer,
+        rows: Tensor,
         targets: Tensor,
-        rows: slice,
+        chosen: list[int],
         settings: DeepSettings,
         rng: np.random.Generator,
     ) -> np.ndarray:
-        """Regress the critics `rows` on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
-        scales = torch.as_tensor(np.where(self.scales > 0, self.scales, 1.0), dtype=targets.dtype, device=targets.device)
-        scaled = targets / scales[:, None]
-        fitted, count = Networks(self.parameters, self.sizes), len(observations)
-        losses = torch.zeros_like(scales)
+        """Regress the chosen critics on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
+        scales = torch.where(self.scales > 0, self.scales, 1.0).to(targets.dtype)
+        scaled = (targets / scales[:, None])[chosen].T.contiguous()
+        losses = torch.zeros_like(scales[chosen])
         for _ in range(settings.critic_epochs):
             losses = torch.zeros_like(losses)
-            order = torch.from_numpy(rng.permutation(count)).to(targets.device)
-            batches = observations[order].split(settings.critic_batch)
-            for inputs, wanted in zip(batches, scaled[:, order].split(settings.critic_batch, dim=1), strict=True):
-                here = fitted.at(inputs)
-                errors = here.outputs[:, 0] - wanted
-                gradient = here.backward(errors[:, None] * (2.0 / len(inputs)))
-                self.adam.step(self.parameters, gradient, settings.critic_lr, rows)
-                losses += errors.square().sum(dim=1) / count
-        finite(self.parameters, "a critic's gradient")  # Adam hands on what is not
-        return losses.cpu().numpy()
+            for states, wanted in minibatches(settings.critic_batch, rng, rows, scaled):
+                errors = (self(states, chosen) - wanted.T).square()
+                optimizer.zero_grad()
+                (errors.sum() / len(states)).backward()
+                optimizer.step()
+                losses += errors.detach().sum(dim=1)
+        finite(torch.cat([p.detach().flatten() for p in self.parameters()]), "a critic's gradient")
+        found = np.zeros(len(scales))
+        found[chosen] = losses.cpu().numpy() / len(rows)
+        return found
+
+
+def _square(body: Body) -> Tensor:
+    return torch.stack([p.double().square().sum() for p in body.parameters()]).sum()

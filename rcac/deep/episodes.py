@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rcac.deep.rollout import Trajectory
+from rcac.learner import State
 
 
 class Episode(NamedTuple):
@@ -14,17 +15,27 @@ class Episode(NamedTuple):
     length: int  # l
     left: float  # γ^l where it was cut off (truncated), 0 where it came to its end
     last: np.ndarray  # s_l (d,), its final observation
+    env: int  # where it was
+
+
+class Measured(NamedTuple):
+    """Means over some episodes."""
+
+    plain: np.ndarray  # Σ c (K,)
+    discounted: np.ndarray  # Σ γ^t c (K,)
+    length: float
+    episodes: int  # how many
 
 
 class Episodes:
-    """Sums of the episodes in progress (K, n), and the last `window` finished ones."""
+    """Sums of the episodes in progress (K, n), and the last `window` finished ones (None: all)."""
 
-    def __init__(self, costs: int, copies: int, gamma: float, window: int) -> None:
+    def __init__(self, costs: int, num_envs: int, gamma: float, window: int | None) -> None:
         self.gamma = gamma
-        self.plain = np.zeros((costs, copies))  # Σ c
-        self.discounted = np.zeros((costs, copies))  # Σ γ^t c
-        self.factor = np.ones(copies)  # γ^t
-        self.length = np.zeros(copies, dtype=np.int64)
+        self.plain = np.zeros((costs, num_envs))  # Σ c
+        self.discounted = np.zeros((costs, num_envs))  # Σ γ^t c
+        self.factor = np.ones(num_envs)  # γ^t
+        self.length = np.zeros(num_envs, dtype=np.int64)
         self.finished: deque[Episode] = deque(maxlen=window)
         self.count = 0  # finished since the start
 
@@ -36,7 +47,9 @@ class Episodes:
         """Add a rollout's rows; returns how many episodes it finished."""
         before = self.count
         done = trajectory.terminated | trajectory.truncated
-        elsewhere = {(t, copy): row for (t, copy), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)}
+        elsewhere = {
+            (t, env): row for (t, env), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)
+        }
         for t, valid in enumerate(trajectory.valid):
             cost = trajectory.costs[:, t]  # zero where not valid
             self.plain += cost
@@ -44,11 +57,11 @@ class Episodes:
             self.factor = np.where(valid, self.factor * self.gamma, self.factor)
             self.length += valid
             if done[t].any():
-                for copy in np.flatnonzero(done[t]):
-                    sums = self.plain[:, copy].copy(), self.discounted[:, copy].copy()
-                    left = 0.0 if trajectory.terminated[t, copy] else float(self.factor[copy])
-                    last = elsewhere.get((t, int(copy)), trajectory.observations[t + 1, copy])
-                    self.finished.append(Episode(*sums, int(self.length[copy]), left, last.copy()))
+                for env in np.flatnonzero(done[t]):
+                    sums = self.plain[:, env].copy(), self.discounted[:, env].copy()
+                    left = 0.0 if trajectory.terminated[t, env] else float(self.factor[env])
+                    last = elsewhere.get((t, int(env)), trajectory.observations[t + 1, env])
+                    self.finished.append(Episode(*sums, int(self.length[env]), left, last.copy(), int(env)))
                     self.count += 1
                 self.plain[:, done[t]] = self.discounted[:, done[t]] = 0.0
                 self.factor[done[t]], self.length[done[t]] = 1.0, 0
@@ -68,15 +81,31 @@ class Episodes:
 
     def cut_off(self) -> tuple[np.ndarray, np.ndarray]:
         """γ^l (m,) and final observations (m, d) over the window; γ^l is 0 for episodes that came to their end."""
-        return np.array([episode.left for episode in self.finished]), np.array([episode.last for episode in self.finished])
+        return np.array([episode.left for episode in self.finished]), np.array(
+            [episode.last for episode in self.finished]
+        )
 
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))
 
-    def tensors(self) -> dict[str, np.ndarray]:
+    def first_of_each(self, rounds: int) -> Measured:
+        """The first `rounds` episodes of every environment (the first to end anywhere would be the short ones); one that
+        has not ended counts as far as it came."""
+        missing = np.full(len(self.length), rounds)
+        rows = []
+        for episode in self.finished:
+            if missing[episode.env]:
+                rows.append((episode.plain, episode.discounted, episode.length))
+                missing[episode.env] -= 1
+        for env in np.flatnonzero((missing > 0) & (self.length > 0)):
+            rows.append((self.plain[:, env], self.discounted[:, env], int(self.length[env])))
+        plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
+        return Measured(plain, discounted, float(length), len(rows))
+
+    def state(self) -> State:
         costs, count = len(self.plain), len(self.finished)
         left, last = self.cut_off()
-        return {
+        tensors = {
             "plain": self.plain.copy(),
             "discounted": self.discounted.copy(),
             "factor": self.factor.copy(),
@@ -86,14 +115,15 @@ class Episodes:
             "finished_length": np.array([e.length for e in self.finished], dtype=np.int64),
             "finished_left": left,
             "finished_last": last.reshape(count, -1 if count else 0),
-            "count": np.array([self.count]),
+            "finished_env": np.array([e.env for e in self.finished], dtype=np.int64),
         }
+        return State(tensors, {"count": self.count})
 
-    def load(self, tensors: dict[str, np.ndarray]) -> None:
+    def load(self, state: State) -> None:
         for name in ("plain", "discounted", "factor", "length"):
-            setattr(self, name, np.array(tensors[name]))
+            setattr(self, name, state.tensors[name])
         self.finished.clear()
-        parts = (tensors[f"finished_{name}"] for name in Episode._fields)
-        for plain, discounted, length, left, last in zip(*parts, strict=True):
-            self.finished.append(Episode(np.array(plain), np.array(discounted), int(length), float(left), np.array(last)))
-        self.count = int(tensors["count"][0])
+        parts = (state.tensors[f"finished_{name}"] for name in Episode._fields)
+        for plain, discounted, length, left, last, env in zip(*parts, strict=True):
+            self.finished.append(Episode(plain, discounted, int(length), float(left), last, int(env)))
+        self.count = int(state.data["count"])

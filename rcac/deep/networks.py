@@ -1,131 +1,277 @@
-"""The torch side of the networks in `rcac.deep.forward`: first parameters, norms, and distributions with derivatives.
+"""Actor and critics: a body that turns an observation into features, and a linear head on them.
 
-V_n(s) = k_n · z_n(s)         k_n a fixed positive scale per critic, so that z_n is of order one
-‖w_n‖₂                        last_layer: k_n·W_L          all: every parameter but b_L, with k_n·W_L
+    actor     outputs(s) = W h(s) + b            what describes the action's distribution
+    critics   V_n(s) = k_n·z_n(s),  z_n = w_nᵀh_n(s) + b_n         k_n a positive scale, so that z_n is of order one
+
+A body is any module with an `out_features`, a width. It is given the observation in the structure of its space: a tensor
+(B, …), or a dict of them for a Dict (keys of nested spaces joined by a dot), a Tuple (keys "0", "1", …) or a history.
+Vectors arrive normalised, images as floats with channels first, discrete values one-hot.
 """
 
-from itertools import pairwise
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from gymnasium.spaces import Box, Dict, Tuple
+from torch import Tensor, nn
 
-from rcac.deep.forward import LOG_STD_RANGE, ActorShape, pieces
-from rcac.deep.passes import Networks, Pass
+from rcac.deep.distributions import Distribution, Gaussian
+from rcac.deep.settings import DeepSettings
+from rcac.deep.spaces import Encoder, History
+from rcac.errors import InputError
+
+CLIP = 10.0  # a normalised observation further out than this many stds is held there
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
+ACTOR_GAIN, CRITIC_GAIN = 0.01, 1e-3  # of the heads at first: nearly the same action and value everywhere
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride: for images of at least 36 × 36
+SMALL = ((32, 3, 2), (64, 3, 2))
+
+Inputs = Tensor | dict[str, Tensor]
+Body = nn.Module  # with `out_features`
+BodyMaker = Callable[["Preprocess"], Body]  # from what prepares its inputs
 
 
-def actor_pass(shape: ActorShape, parameters: Tensor, observations: Tensor) -> Pass:
-    """An actor with parameters (P,) at observations (B, d)."""
-    return Networks(parameters[None], shape.sizes, shape.tail).at(observations)
+class Input(NamedTuple):
+    """One part of what a body is given."""
+
+    shape: tuple[int, ...]  # batch axis left out
+    kind: str  # vector | image | one_hot | bits
 
 
-def actor_outputs(shape: ActorShape, parameters: Tensor, observations: Tensor) -> Tensor:
-    """Logits (A, B), or mean and log scale (2D, B), for parameters (P,) and observations (B, d)."""
-    return actor_pass(shape, parameters, observations).outputs[0]
+class Preprocess(nn.Module):
+    """Rows of numbers (B, d), see `rcac.deep.spaces`, as a network takes them. The moments are set from outside."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, encoder: Encoder, history: History) -> None:
+        super().__init__()
+        self.leaves, self.history = encoder.leaves, history
+        self.structured = isinstance(encoder.space, Dict | Tuple)
+        self.register_buffer("mean", torch.zeros(len(encoder.continuous)))
+        self.register_buffer("std", torch.ones(len(encoder.continuous)))
+        self.alone = len(self.leaves) == 1 and history.length == 1
+
+    @property
+    def inputs(self) -> dict[str, "Input"]:
+        """What a body is given, by key, in the order of a row."""
+        k, found = self.history.length, {}
+        for leaf in self.leaves:
+            shape = leaf.shape if k == 1 else (k, *leaf.shape)
+            if k > 1 and leaf.kind == "image":
+                shape = (k * leaf.shape[0], *leaf.shape[1:])
+            found[leaf.key or "observation"] = Input(shape, leaf.kind)
+        if k > 1:
+            found["actions"] = Input((k - 1, self.history.action), "vector")
+        return found
+
+    @property
+    def space(self) -> Any:
+        """Of what a body is given."""
+        ends = {"vector": (-np.inf, np.inf)}
+        parts: dict[str, Any] = {
+            key: Box(*ends.get(kind, (0.0, 1.0)), shape, np.float32) for key, (shape, kind) in self.inputs.items()
+        }
+        return next(iter(parts.values())) if self.alone else Dict(parts)
+
+    def set_moments(self, mean: np.ndarray, std: np.ndarray) -> None:
+        for buffer, values in ((self.mean, mean), (self.std, std)):
+            buffer.copy_(torch.from_numpy(values).to(buffer.device))
+
+    def forward(self, rows: Tensor) -> Inputs:
+        k, frame = self.history.length, self.history.frame
+        frames = rows if k == 1 else rows[:, : k * frame].unflatten(1, (k, frame))
+        parts, first = {}, 0
+        for leaf in self.leaves:
+            part = frames[..., leaf.start : leaf.start + leaf.size] if len(self.leaves) > 1 else frames
+            if leaf.kind == "vector":
+                mean, std = self.mean[first : first + leaf.size], self.std[first : first + leaf.size]
+                part = ((part.to(mean.dtype) - mean) / std).clamp(-CLIP, CLIP)
+                first += leaf.size
+            parts[leaf.key or "observation"] = (
+                self._image(leaf, part) if leaf.kind == "image" else part.unflatten(-1, leaf.shape)
+            )
+        if k > 1:
+            parts["actions"] = rows[:, k * frame :].unflatten(1, (k - 1, self.history.action))
+        return next(iter(parts.values())) if self.alone else parts
+
+    def _image(self, leaf: Any, part: Tensor) -> Tensor:
+        """(B, k·C, H, W) in [0, 1] where the ends are known."""
+        low, high = float(leaf.space.low.min()), float(leaf.space.high.max())
+        image = part.unflatten(-1, leaf.space.shape).to(self.mean.dtype)
+        if math.isfinite(high - low):
+            image = (image - low) / (high - low) if low else image / high
+        if len(leaf.space.shape) == 2:
+            image = image.unsqueeze(-3)
+        elif leaf.channels_last:
+            image = image.movedim(-1, -3)
+        return image if image.ndim == 4 else image.flatten(1, 2)
 
 
-def initial_rows(rng: np.random.Generator, sizes: tuple[int, ...], rows: int, gain: float) -> np.ndarray:
-    """(rows, P) float32: orthogonal weights, hidden layers with gain √2, the last with `gain`; zero biases."""
-    parameters = []
-    for _ in range(rows):
-        parts: list[np.ndarray] = []
-        for layer, (a, b) in enumerate(pairwise(sizes)):
-            square = rng.standard_normal((max(a, b), min(a, b)))
-            q, r = np.linalg.qr(square)
+class MLP(nn.Module):
+    """Linear layers, each followed by LayerNorm if asked for, and the activation."""
+
+    def __init__(self, inputs: int, widths: list[int], activation: str = "tanh", layer_norm: bool = False) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        self.out_features = inputs
+        for width in widths:
+            layers += [nn.Linear(self.out_features, width), *([nn.LayerNorm(width)] if layer_norm else [])]
+            layers.append(ACTIVATIONS[activation]())
+            self.out_features = width
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs.flatten(1))
+
+
+class Convolutions(nn.Module):
+    """Features of images (C, H, W): the network of the Atari papers, or a smaller one for small images."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        large = min(shape[1:]) >= 36
+        layers: list[nn.Module] = []
+        channels, size = shape[0], shape[1:]
+        for width, kernel, stride in NATURE if large else SMALL:
+            padding = 0 if large else kernel // 2
+            layers += [nn.Conv2d(channels, width, kernel, stride, padding), nn.ReLU()]
+            channels, size = width, tuple((n + 2 * padding - kernel) // stride + 1 for n in size)
+        self.layers = nn.Sequential(*layers)
+        self.out_features = channels * math.prod(size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.layers(images).flatten(1)
+
+
+class StandardBody(nn.Module):
+    """Ours: an MLP for vectors; convolutions for images, then an MLP; for several keys a body each, joined by an MLP."""
+
+    def __init__(
+        self, inputs: dict[str, Input], by_key: bool, widths: list[int], activation: str, layer_norm: bool
+    ) -> None:
+        super().__init__()
+        self.keys = list(inputs)
+        self.bodies, total = nn.ModuleList(), 0
+        if by_key or any(kind == "image" for _, kind in inputs.values()):
+            own = widths[:1] if len(inputs) > 1 else []
+            for shape, kind in inputs.values():
+                body = Convolutions(shape) if kind == "image" else MLP(math.prod(shape), own, activation, layer_norm)
+                self.bodies.append(body)
+                total += body.out_features
+        else:  # the parts are joined as they are
+            total = sum(math.prod(shape) for shape, _ in inputs.values())
+        self.joint = MLP(total, widths, activation, layer_norm)
+        self.out_features = self.joint.out_features
+
+    @property
+    def plain(self) -> bool:
+        """Only linear layers with tanh or ReLU between them."""
+        kinds = (nn.Linear, nn.Tanh, nn.ReLU)
+        return not self.bodies and all(isinstance(layer, kinds) for layer in self.joint.layers)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        parts = [inputs[key] for key in self.keys] if isinstance(inputs, dict) else [inputs]
+        if self.bodies:
+            parts = [body(part) for body, part in zip(self.bodies, parts, strict=True)]
+        flat = [part.flatten(1) for part in parts]
+        return self.joint(flat[0] if len(flat) == 1 else torch.cat(flat, dim=1))
+
+
+class Actor(nn.Module):
+    """Outputs (B, o) for rows (B, d)."""
+
+    def __init__(
+        self,
+        preprocess: Preprocess,
+        body: Body,
+        distribution: Distribution,
+        rng: np.random.Generator,
+        log_std: float,
+        std_of_state: bool,
+    ) -> None:
+        super().__init__()
+        self.preprocess, self.body = preprocess, body
+        tail = distribution.count if isinstance(distribution, Gaussian) and not std_of_state else 0
+        self.head = linear_head(body, distribution.outputs - tail, ACTOR_GAIN, rng)
+        if isinstance(distribution, Gaussian) and std_of_state:
+            with torch.no_grad():
+                self.head.bias[distribution.count :] = log_std
+        # A log std that does not depend on the state: outputs that are parameters
+        self.log_std = nn.Parameter(torch.full((tail,), log_std)) if tail else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        outputs = self.head(self.body(self.preprocess(rows)))
+        if self.log_std is not None:
+            outputs = torch.cat([outputs, self.log_std.expand(outputs.shape[0], -1)], dim=1)
+        return outputs
+
+
+def linear_head(body: Body, outputs: int, gain: float, rng: np.random.Generator) -> nn.Linear:
+    width = getattr(body, "out_features", None)
+    if not isinstance(width, int) or width < 1:
+        raise InputError(f"network: {type(body).__name__} has out_features {width!r}, a width ≥ 1 expected")
+    head = nn.Linear(width, outputs)
+    orthogonal_(head, gain, rng)
+    return head
+
+
+# First weights
+
+
+def orthogonal_(module: nn.Module, gain: float, rng: np.random.Generator) -> None:
+    """Orthogonal weights and zero biases in every linear and convolutional layer, drawn from our own generator."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            b, a = len(layer.weight), layer.weight[0].numel()  # outputs, inputs
+            q, r = np.linalg.qr(rng.standard_normal((max(a, b), min(a, b))))
             q = q * np.sign(np.diagonal(r))
-            weight = q if a >= b else q.T
-            parts += [(gain if layer == len(sizes) - 2 else np.sqrt(2.0)) * weight.ravel(), np.zeros(b)]
-        parameters.append(np.concatenate(parts))
-    return np.array(parameters, dtype=np.float32)
+            weight = gain * (q if a >= b else q.T)  # (in, out)
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(weight.T.copy()).view_as(layer.weight))
+                if layer.bias is not None:
+                    layer.bias.zero_()
 
 
-def initial_actor(rng: np.random.Generator, shape: ActorShape, log_std: float) -> np.ndarray:
-    """(P,) float32: nearly the same action everywhere, scale exp(log_std)."""
-    row = initial_rows(rng, shape.sizes, 1, 0.01)[0]
-    if shape.kind == "gaussian" and not shape.tail:
-        row[-shape.actions :] = log_std  # the bias of the log scale
-    return np.concatenate([row, np.full(shape.tail, log_std, dtype=np.float32)])
+# Building
 
 
-def ipm_norms(parameters: np.ndarray, sizes: tuple[int, ...], scales: np.ndarray, scope: str) -> np.ndarray:
-    """‖w_n‖₂ (K,) of critics (K, P) with scales (K,)."""
-    last, bias = pieces(sizes)[-2:]
-    rows = parameters.astype(np.float64)
-    weight = rows[:, -last - bias : -bias] * scales[:, None]
-    below = rows[:, : -last - bias] if scope == "all" else rows[:, :0]
-    return np.sqrt(np.sum(weight**2, axis=1) + np.sum(below**2, axis=1))
+def body_maker(settings: DeepSettings, widths: list[int], rng: np.random.Generator, custom: Any) -> BodyMaker:
+    """Ours, or the user's: `custom` is a class or function that takes the space of what its body is given."""
+
+    def ours(pre: Preprocess) -> Body:
+        body = StandardBody(pre.inputs, pre.structured, widths, settings.activation, settings.layer_norm)
+        orthogonal_(body, math.sqrt(2.0), rng)
+        return body
+
+    def theirs(pre: Preprocess) -> Body:
+        # Their own initialisation draws from torch's generator: seeded from ours, and put back afterwards.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63 - 1)))
+            body = custom(pre.space)
+        if not isinstance(body, nn.Module):
+            raise InputError(f"network: {custom!r} made {body!r}, a torch.nn.Module expected")
+        check_stateless(body)
+        return body
+
+    return ours if custom is None else theirs
 
 
-def rescaled(parameters: Tensor, sizes: tuple[int, ...], ratio: Tensor) -> Tensor:
-    """Critics (K, P) that say the same when their scale k_n becomes ratio_n·k_n (last layer divided by ratio (K,))."""
-    last = sum(pieces(sizes)[-2:])
-    changed = parameters.clone()
-    changed[:, -last:] /= ratio[:, None]
-    return changed
-
-
-# The distributions. `outputs` (o, B) is what `actor_outputs` returned; actions are (B,) or (B, D).
-
-
-def _gaussian(shape: ActorShape, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    return outputs[: shape.actions], outputs[shape.actions :].clamp(*LOG_STD_RANGE)
-
-
-def _free(shape: ActorShape, outputs: Tensor) -> Tensor:
-    """(D, B) 1, or 0 where a log scale is held at the end of its range and does not move."""
-    scale = outputs[shape.actions :]
-    return (scale == scale.clamp(*LOG_STD_RANGE)).to(outputs.dtype)
-
-
-def log_prob(shape: ActorShape, outputs: Tensor, actions: Tensor) -> Tensor:
-    """log π(a|s) (B,)."""
-    if shape.kind == "gaussian":
-        mean, log_std = _gaussian(shape, outputs)
-        z = (actions.T - mean) * torch.exp(-log_std)
-        return (-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)).sum(dim=0)
-    return torch.log_softmax(outputs, dim=0).gather(0, actions[None])[0]
-
-
-def score(shape: ActorShape, outputs: Tensor, actions: Tensor) -> Tensor:
-    """∂ log π(a|s) / ∂ outputs (o, B)."""
-    if shape.kind == "gaussian":
-        mean, log_std = _gaussian(shape, outputs)
-        z = (actions.T - mean) * torch.exp(-log_std)
-        return torch.cat([z * torch.exp(-log_std), (z**2 - 1.0) * _free(shape, outputs)])
-    return torch.softmax(outputs, dim=0).neg_().scatter_(0, actions[None], 1.0, reduce="add")
-
-
-def entropy(shape: ActorShape, outputs: Tensor) -> Tensor:
-    """Entropy of π(·|s) (B,)."""
-    if shape.kind == "gaussian":
-        return (_gaussian(shape, outputs)[1] + 0.5 * np.log(2 * np.pi * np.e)).sum(dim=0)
-    logs = torch.log_softmax(outputs, dim=0)
-    return -(logs.exp() * logs).sum(dim=0)
-
-
-def entropy_slope(shape: ActorShape, outputs: Tensor) -> Tensor:
-    """∂ entropy / ∂ outputs (o, B)."""
-    if shape.kind == "gaussian":
-        return torch.cat([torch.zeros_like(outputs[: shape.actions]), _free(shape, outputs)])
-    logs = torch.log_softmax(outputs, dim=0)
-    return -logs.exp() * (logs + entropy(shape, outputs))
-
-
-def kl(shape: ActorShape, old: Tensor, new: Tensor) -> Tensor:
-    """KL(π_old(·|s) ‖ π_new(·|s)) (B,)."""
-    if shape.kind == "gaussian":
-        (mean, log_std), (new_mean, new_log_std) = _gaussian(shape, old), _gaussian(shape, new)
-        spread = torch.exp(2 * (log_std - new_log_std)) + ((mean - new_mean) * torch.exp(-new_log_std)) ** 2
-        return (new_log_std - log_std + 0.5 * spread - 0.5).sum(dim=0)
-    logs, new_logs = torch.log_softmax(old, dim=0), torch.log_softmax(new, dim=0)
-    return (logs.exp() * (logs - new_logs)).sum(dim=0)
-
-
-def fisher_metric(shape: ActorShape, outputs: Tensor, tangents: Tensor) -> Tensor:
-    """M(s) t: the Fisher matrix of the distribution in its own outputs, times tangents (R, o, B).
-    Categorical: diag(p) − ppᵀ. Gaussian: 1/σ² on the mean, 2 on the log scale."""
-    if shape.kind == "gaussian":
-        _, log_std = _gaussian(shape, outputs)
-        return tangents * torch.cat([torch.exp(-2 * log_std), 2.0 * _free(shape, outputs)])
-    p = torch.softmax(outputs, dim=0)
-    return p * (tangents - (p * tangents).sum(dim=1, keepdim=True))
+def check_stateless(module: nn.Module) -> None:
+    """Refuse what makes the output for one observation depend on the others, or on chance: probabilities of the same
+    action before and after a step would not be comparable, and products with the Fisher matrix would not be those of
+    one matrix."""
+    for name, part in module.named_modules():
+        where = f"network: {type(part).__name__}{f' ({name})' if name else ''}"
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise InputError(f"{where} given, but an output must not depend on the rest of a batch; LayerNorm expected")
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
+            raise InputError(f"{where} is active, but the same observation must give the same output; p=0 expected")

@@ -3,16 +3,17 @@
     ω_n = argmin over ω   E[ ( ωᵀ∇log π(a|s) − δ_n(s,a) )² ] + damping·‖ω‖²        δ_n the robust one-step error
     A_n(s,a) = ω_nᵀ∇log π(a|s)
 
-The normal equations (ΨᵀΨ/B + damping·I) ω = Ψᵀδ/B are F̂ω = ĝ, with F̂ the sampled Fisher matrix and ĝ the gradient.
+The normal equations (ΨᵀΨ/B + damping·I) ω = Ψᵀδ/B are F̂ω = ĝ, with F̂ the sampled Fisher matrix and ĝ the gradient;
+row b of Ψ is ∇log π(a_b|s_b).
 """
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rcac.deep.forward import ActorShape
-from rcac.deep.natural import conjugate_gradient, score_product
+from rcac.deep.distributions import Distribution
+from rcac.deep.steps.base import Flat
+from rcac.deep.steps.fisher import Jacobian, conjugate_gradient
 
 
 class Fit(NamedTuple):
@@ -21,8 +22,8 @@ class Fit(NamedTuple):
 
 
 def regress(
-    shape: ActorShape,
-    parameters: Tensor,
+    actor: nn.Module,
+    law: Distribution,
     observations: Tensor,
     actions: Tensor,
     errors: Tensor,
@@ -30,11 +31,11 @@ def regress(
     iterations: int,
 ) -> Fit:
     """Fit errors δ (K, B)."""
-    forward, backward = score_product(shape, parameters, observations, actions)
+    scores = Jacobian(law.log_prob(actor(observations), actions), Flat(actor))  # Ψ
     count = len(observations)
 
     def product(v: Tensor) -> Tensor:
-        return backward(forward(v)) / count + damping * v
+        return scores.transposed_times(scores.times(v)) / count + damping * v
 
-    directions = torch.stack([conjugate_gradient(product, backward(e) / count, iterations) for e in errors])
-    return Fit(torch.stack([forward(w) for w in directions]), directions)
+    directions = conjugate_gradient(product, scores.transposed_times(errors) / count, iterations)
+    return Fit(scores.times(directions), directions)

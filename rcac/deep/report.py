@@ -4,48 +4,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcac.deep.best import Candidate
-from rcac.deep.episodes import Episodes
-from rcac.deep.update import Taken
+from rcac.deep.episodes import Episodes, Measured
+from rcac.deep.selection import Candidate
+from rcac.deep.steps.base import ActorUpdate
 from rcac.learner import Term
 
 
-class Facts(NamedTuple):
+class UpdateStats(NamedTuple):
     """One update, as the trainer saw it; K costs, cost form, objective first."""
 
     estimates: np.ndarray  # J (K,) by the critics, discounted and robust
     norms: np.ndarray  # ‖w_n‖ (K,)
     losses: np.ndarray  # (K,) of the critics
-    taken: Taken
-    chosen: int
-    level: float | None  # of the epigraph, where there is one
+    actor: ActorUpdate
+    weights: np.ndarray  # (K,) of the switch
+    switch: dict[str, float]  # the switch's own metrics
     skipped: int  # actor steps not taken so far
 
 
-def labels(constraints: int) -> list[str]:
-    return ["return", *("cost" if n == 1 else f"cost {n}" for n in range(1, constraints + 1))]
-
-
-def metrics(facts: Facts, episodes: Episodes, budgets: np.ndarray, share: float) -> dict[str, float]:
-    """Namespaced numbers; `share` turns budgets into discounted ones."""
+def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: float) -> dict[str, float]:
+    """Namespaced numbers; `kappa` turns budgets into discounted ones."""
     numbers = {
-        "switch/index": float(facts.chosen),
-        "policy/kl": facts.taken.kl,
-        "policy/entropy": facts.taken.entropy,
-        "policy/recovery": float(facts.taken.recovery),
-        "policy/skipped": float(facts.skipped),
+        "switch/index": float(np.argmax(stats.weights)),
+        **stats.switch,
+        "policy/kl": stats.actor.kl,
+        "policy/entropy": stats.actor.entropy,
+        "policy/recovery": float(stats.actor.recovery),
+        "policy/skipped": float(stats.skipped),
         "episode/count": float(episodes.count),
     }
-    if facts.level is not None:
-        numbers["switch/level"] = facts.level
     for n, budget in enumerate(budgets, start=1):
         numbers[f"budget/{n}"] = float(budget)
-        numbers[f"budget/{n}/discounted"] = float(budget * share)
-    for n, estimate in enumerate(facts.estimates):
+        numbers[f"budget/{n}/discounted"] = float(budget * kappa)
+    for n, estimate in enumerate(stats.estimates):
         name, sign = ("return", -1.0) if n == 0 else (f"cost/{n}", 1.0)
         numbers[f"{name}/estimate"] = float(sign * estimate)
-        numbers[f"critic/{n}/loss"] = float(facts.losses[n])
-        numbers[f"critic/{n}/norm"] = float(facts.norms[n])
+        numbers[f"critic/{n}/loss"] = float(stats.losses[n])
+        numbers[f"critic/{n}/norm"] = float(stats.norms[n])
         if episodes.count:
             numbers[f"{name}/episode"] = float(sign * episodes.mean()[n])
             numbers[f"{name}/discounted"] = float(sign * episodes.mean_discounted()[n])
@@ -54,34 +49,32 @@ def metrics(facts: Facts, episodes: Episodes, budgets: np.ndarray, share: float)
     return numbers
 
 
-def trial(sums: np.ndarray, length: float) -> dict[str, float]:
-    """Metrics of a candidate's trial, from its mean episode sums (K,), cost form."""
-    costs = {f"trial/cost/{n}": float(cost) for n, cost in enumerate(sums[1:], start=1)}
-    return {"trial/return": -float(sums[0]), "trial/length": length, **costs}
+def trial(measured: Measured) -> dict[str, float]:
+    """Metrics of a candidate's trial."""
+    costs = {f"trial/cost/{n}": float(cost) for n, cost in enumerate(measured.plain[1:], start=1)}
+    return {"trial/return": -float(measured.plain[0]), "trial/length": measured.length, **costs}
 
 
-def terms(measured: np.ndarray, budgets: np.ndarray) -> tuple[Term, ...]:
+def terms(measured: np.ndarray, budgets: np.ndarray, names: list[str]) -> tuple[Term, ...]:
     """The score by episode sums (K,), cost form."""
-    names = labels(len(budgets))
     objective = Term(names[0], -float(measured[0]), None, True)
     rest = zip(names[1:], measured[1:].tolist(), budgets.tolist(), strict=True)
     return objective, *(Term(label, value, budget, value <= budget) for label, value, budget in rest)
 
 
 def summary(
-    best: Candidate | None, episodes: Episodes, budgets: np.ndarray, position: int, total: int, skipped: int
+    best: Candidate | None, budgets: np.ndarray, names: list[str], notes: list[str], **facts: Any
 ) -> dict[str, Any]:
     """The result as plain data; return and costs are those of the policy handed out, once it has been measured."""
     measured = best.measured if best else []
     return {
-        "reason": "all steps taken" if position >= total else "in progress",
-        "steps": position,
-        "episodes": episodes.count,
-        "best_at": best.position if best else position,
+        **facts,
+        "labels": names,
         "tried": best is not None and best.tried,
+        "measured_episodes": best.episodes if best else 0,
         "return": -measured[0] if measured else None,
         "costs": measured[1:],
         "budgets": budgets.tolist(),
         "feasible": bool(np.all(np.array(measured[1:]) <= budgets)) if measured else None,
-        "skipped": skipped,
+        "note": "; ".join(notes) or None,
     }

@@ -1,104 +1,94 @@
-"""Putting a trainer down and taking it up again exactly: weights, optimisers, statistics, generators, environments.
+"""Saving and resuming, part by part: every part of a trainer has `state()` and `load()`, and here are those of torch's
+modules and optimizers and of NumPy's generators."""
 
-An environment that has `get_state` and `set_state` (a dict of arrays and plain data) continues in the middle of its
-episodes. Any other begins new episodes, from a seed of its own, and the saved state says `exact: false`.
-"""
-
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from rcac.deep.best import Candidate
+from rcac.errors import InputError
 from rcac.learner import State
-from rcac.switch import Bisection
-
-if TYPE_CHECKING:
-    from rcac.deep.trainer import Trainer
 
 
-def save(trainer: "Trainer") -> State:
-    rollout, bisection = trainer.rollout, trainer.switching.bisection
-    tensors: dict[str, np.ndarray] = {
-        "actor": _array(trainer.actor),
-        "critics": _array(trainer.critics.parameters),
-        "critic_scales": trainer.critics.scales.copy(),
-        "initial": trainer.initial.copy(),
-        "observations": rollout.observations.copy(),
-        "resetting": rollout.resetting.copy(),
-    }
-    for name, adam in (("actor_adam", trainer.actor_adam), ("critic_adam", trainer.critics.adam)):
-        tensors |= {f"{name}.{key}": _array(tensor) for key, tensor in adam.tensors().items()}
-    for name, moments in (("moments", trainer.moments), ("cost_moments", trainer.cost_moments)):
-        tensors |= {f"{name}.mean": moments.mean.copy(), f"{name}.variance": moments.variance.copy()}
-    tensors |= {f"episodes.{key}": array for key, array in trainer.episodes.tensors().items()}
-    if trainer.tally:
-        tensors |= {f"tally.{key}": array for key, array in trainer.tally.tensors().items()}
-    for k, candidate in enumerate(trainer.candidates):
-        if candidate is not None:
-            tensors |= {f"candidate{k}.{key}": array.copy() for key, array in candidate.tensors.items()}
-    data: dict[str, Any] = {
-        "position": trainer.position,
-        "rollout_steps": rollout.steps,
-        "moments": trainer.moments.count,
-        "cost_moments": trainer.cost_moments.count,
-        "action_rng": trainer.action_rng.bit_generator.state,
-        "batch_rng": trainer.batch_rng.bit_generator.state,
-        "bisection": None if bisection is None else [bisection.low, bisection.high],
-        "phase": trainer.switching.phase,
-        "candidates": [None if candidate is None else _facts(candidate) for candidate in trainer.candidates],
-        "skipped": trainer.skipped,
-        "exact": hasattr(rollout.envs, "get_state"),
-        "environment": {},
-    }
-    if data["exact"]:
-        for key, value in rollout.envs.get_state().items():  # type: ignore[attr-defined]
-            if isinstance(value, np.ndarray):
-                tensors[f"environment.{key}"] = value.copy()
-            else:
-                data["environment"][key] = value
+class Part(Protocol):
+    def state(self) -> State: ...
+
+    def load(self, state: State) -> None: ...
+
+
+def save(parts: dict[str, Part]) -> State:
+    tensors: dict[str, np.ndarray] = {}
+    data: dict[str, Any] = {}
+    for name, part in parts.items():
+        own = part.state()
+        tensors |= {f"{name}/{key}": array for key, array in own.tensors.items()}
+        data[name] = own.data
     return State(tensors, data)
 
 
-def restore(trainer: "Trainer", state: State) -> None:
-    tensors, data, rollout = state.tensors, state.data, trainer.rollout
-    trainer.actor = trainer.tensor(tensors["actor"])
-    trainer.critics.parameters = trainer.tensor(tensors["critics"])
-    trainer.critics.scales = np.array(tensors["critic_scales"])
-    trainer.initial = np.array(tensors["initial"])
-    for name, adam in (("actor_adam", trainer.actor_adam), ("critic_adam", trainer.critics.adam)):
-        adam.load({key: trainer.tensor(value) for key, value in _under(tensors, name).items()})
-    for name, moments in (("moments", trainer.moments), ("cost_moments", trainer.cost_moments)):
-        moments.mean, moments.variance = np.array(tensors[f"{name}.mean"]), np.array(tensors[f"{name}.variance"])
-        moments.count = int(data[name])
-    trainer.episodes.load(_under(tensors, "episodes"))
-    if trainer.tally:
-        trainer.tally.load(_under(tensors, "tally"))
-    for k, facts in enumerate(data["candidates"]):
-        parts = _under(tensors, f"candidate{k}")
-        trainer.candidates[k] = None if facts is None else Candidate(tensors=parts, **facts)
-    trainer.action_rng.bit_generator.state = data["action_rng"]
-    trainer.batch_rng.bit_generator.state = data["batch_rng"]
-    trainer.switching.bisection = None if data["bisection"] is None else Bisection(*data["bisection"])
-    trainer.switching.phase, trainer.position = int(data["phase"]), int(data["position"])
-    trainer.skipped = int(data["skipped"])
-    rollout.steps = int(data["rollout_steps"])
-    if data["exact"]:
-        rollout.envs.set_state({**_under(tensors, "environment"), **data["environment"]})  # type: ignore[attr-defined]
-        rollout.observations = np.array(tensors["observations"])
-        rollout.resetting = np.array(tensors["resetting"])
-    else:
-        trainer.restart_environments()
+def restore(parts: dict[str, Part], state: State) -> None:
+    for name, part in parts.items():
+        start = f"{name}/"
+        own = {key[len(start) :]: np.array(x) for key, x in state.tensors.items() if key.startswith(start)}
+        part.load(State(own, state.data[name]))
 
 
-def _facts(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in ("measured", "length", "position", "tried")}
-
-
-def _array(tensor: Tensor) -> np.ndarray:
+def array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy().copy()
 
 
-def _under(tensors: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    start = f"{prefix}."
-    return {name[len(start) :]: np.array(array) for name, array in tensors.items() if name.startswith(start)}
+def module_arrays(module: nn.Module) -> dict[str, np.ndarray]:
+    return {name: array(tensor) for name, tensor in module.state_dict().items()}
+
+
+def load_arrays(module: nn.Module, arrays: dict[str, np.ndarray]) -> None:
+    """Into what is there: nothing else may be given, nothing may be missing."""
+    own = module.state_dict()
+    for name in own.keys() | arrays.keys():
+        given, expected = (tuple(x[name].shape) if name in x else None for x in (arrays, own))
+        if given != expected:
+            raise InputError(f"{name}: shape {given} given, {expected} expected by the network")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(torch.from_numpy(np.asarray(arrays[name])).to(tensor.device))
+
+
+class ModulePart:
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def state(self) -> State:
+        return State(module_arrays(self.module), {})
+
+    def load(self, state: State) -> None:
+        load_arrays(self.module, state.tensors)
+
+
+class OptimizerPart:
+    """Adam's moments; what its settings are is known without it."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def state(self) -> State:
+        found = self.optimizer.state_dict()["state"]
+        return State({f"{k}.{key}": array(x) for k, row in found.items() for key, x in row.items()}, {})
+
+    def load(self, state: State) -> None:
+        rows: dict[int, dict[str, Tensor]] = {}
+        for name, values in state.tensors.items():
+            index, key = name.split(".")
+            rows.setdefault(int(index), {})[key] = torch.from_numpy(values)
+        self.optimizer.load_state_dict({"state": rows, "param_groups": self.optimizer.state_dict()["param_groups"]})
+
+
+class GeneratorPart:
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def state(self) -> State:
+        return State({}, dict(self.rng.bit_generator.state))
+
+    def load(self, state: State) -> None:
+        self.rng.bit_generator.state = state.data

@@ -6,7 +6,7 @@
     target  =  A_n + V_n                                                          with a λ of the critics' own
 
 s_{t+1} is the true next state: a truncated step bootstraps from its final observation, a terminated one from nothing.
-Shapes: K costs, T steps, n environment copies.
+Shapes: K costs, T steps, n environments.
 """
 
 from typing import NamedTuple
@@ -56,6 +56,6 @@ def _accumulated(errors: np.ndarray, decays: np.ndarray) -> np.ndarray:
     return sums
 
 
-def discounted_share(gamma: float, horizon: int) -> float:
+def kappa_of(gamma: float, horizon: int) -> float:
     """(1 − γ^L)/((1 − γ)L): the discounted sum of a constant cost over L steps, per unit of its plain sum."""
     return (1.0 - gamma**horizon) / ((1.0 - gamma) * horizon)

@@ -1,4 +1,4 @@
-"""Stepping a vector environment into arrays of T steps by n copies.
+"""Stepping a vector environment into arrays of T steps by n environments.
 
 The objective enters as c_0 = −reward, constraint costs from infos["costs"] (n, N) or infos["cost"] (n,).
 Both ways of starting the next episode end in the same arrays:
@@ -16,20 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rcac.deep.spaces import Actions, Encoder
+from rcac.deep.spaces import Actions, Encoder, History, picked
 from rcac.errors import InputError
+from rcac.learner import State
 
 Act = Callable[[np.ndarray, int], np.ndarray]  # observations (n, d), step of the rollout → the actor's actions (n, …)
 
 
 class Trajectory(NamedTuple):
-    observations: np.ndarray  # (T+1, n, d) float32, encoded; the last row is where the next rollout begins
-    actions: np.ndarray  # (T, n) int64 or (T, n, D) float32, the actor's own
+    observations: (
+        np.ndarray
+    )  # (T+1, n, d) encoded, see `rcac.deep.spaces`; the last row is where the next rollout begins
+    actions: np.ndarray  # (T, n) or (T, n, D), the actor's own
     costs: np.ndarray  # (N+1, T, n), objective first
     terminated: np.ndarray  # (T, n) bool
     truncated: np.ndarray  # (T, n) bool
     valid: np.ndarray  # (T, n) bool, False on the reset step of NEXT_STEP
-    final_at: np.ndarray  # (m, 2) rows (t, copy) whose next observation is not observations[t+1]
+    final_at: np.ndarray  # (m, 2) rows (t, env) whose next observation is not observations[t+1]
     final: np.ndarray  # (m, d) their true next observations
     initial: np.ndarray  # (k, d) first observations of the episodes that began
 
@@ -37,19 +40,18 @@ class Trajectory(NamedTuple):
 class Rollout:
     """A vector environment in the middle of its episodes."""
 
-    def __init__(self, envs: VectorEnv, encoder: Encoder, actions: Actions, constraints: int) -> None:
-        self.envs, self.encoder, self.actions = envs, encoder, actions
+    def __init__(self, envs: VectorEnv, encoder: Encoder, history: History, actions: Actions, constraints: int) -> None:
+        self.envs, self.encoder, self.history, self.actions = envs, encoder, history, actions
         self.constraints = constraints
         self.name = envs.spec.id if envs.spec is not None else type(envs.unwrapped).__name__
         mode = envs.metadata.get("autoreset_mode")
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise InputError(f'{self.name}: autoreset_mode is {mode}, NEXT_STEP or SAME_STEP expected in "metadata"')
         self.same_step = mode == AutoresetMode.SAME_STEP
-        self.steps = 0  # of every copy, since the first reset
-        self.observations = np.zeros((envs.num_envs, encoder.size), dtype=np.float32)  # (n, d) where the copies are
-        self.resetting = np.zeros(envs.num_envs, dtype=bool)  # (n,) the next step only resets this copy
-        shape = () if actions.kind == "categorical" else (actions.count,)
-        self._action_shape, self._action_type = shape, np.int64 if actions.kind == "categorical" else np.float32
+        self.steps = 0  # of every environment, since the first reset
+        dtype = encoder.dtype if history.length == 1 else np.float32
+        self.observations = np.zeros((envs.num_envs, history.size), dtype)  # (n, d) where the environments are
+        self.resetting = np.zeros(envs.num_envs, dtype=bool)  # (n,) the next step only resets this one
 
     def reset(self, seed: int) -> np.ndarray:
         """Begin anew; returns the first observations (n, d)."""
@@ -57,37 +59,45 @@ class Rollout:
             observations, _ = self.envs.reset(seed=seed)
         except Exception as error:
             raise self._raised(error, "reset ") from error
-        self.observations = self._encoded(observations)
-        self._check_observations(self.observations)
-        self.resetting[:] = False
+        self.observations = self.history.first(self._encoded(observations))
+        self.resetting = np.zeros(self.envs.num_envs, dtype=bool)
         return self.observations
 
     def collect(self, act: Act, length: int) -> Trajectory:
-        """`length` steps of every copy."""
-        copies = self.envs.num_envs
-        observations = np.empty((length + 1, copies, self.encoder.size), dtype=np.float32)
-        actions = np.empty((length, copies, *self._action_shape), dtype=self._action_type)
-        costs = np.zeros((self.constraints + 1, length, copies))
-        terminated, truncated = np.zeros((2, length, copies), dtype=bool)
-        valid = np.ones((length, copies), dtype=bool)
+        """`length` steps of every environment."""
+        n, history = self.envs.num_envs, self.history
+        observations = np.empty((length + 1, *self.observations.shape), dtype=self.observations.dtype)
+        actions = np.empty((length, n, *self.actions.own_shape), dtype=self.actions.own_dtype)
+        costs = np.zeros((self.constraints + 1, length, n))
+        terminated, truncated = np.zeros((2, length, n), dtype=bool)
+        valid = np.ones((length, n), dtype=bool)
         final_at: list[tuple[int, int]] = []
         final: list[np.ndarray] = []
         observations[0] = self.observations
         for t in range(length):
             actions[t] = act(observations[t], t)
             following, reward, terminated[t], truncated[t], infos = self._step(actions[t])
-            observations[t + 1] = self._encoded(following)
+            frames = self._encoded(following)
             valid[t] = ~self.resetting
             done = terminated[t] | truncated[t]
             costs[0, t] = -np.asarray(reward)
             if self.constraints:
                 costs[1:, t] = self._constraint_costs(infos, valid[t], done).T
-            self._check_observations(observations[t + 1])
             self._check_costs(costs[:, t], valid[t])
+            if history.length == 1:
+                observations[t + 1] = frames
+            else:
+                described = self.actions.describe(actions[t])
+                observations[t + 1] = history.next(observations[t], described, frames)
+                begun = done if self.same_step else self.resetting
+                observations[t + 1, begun] = history.first(frames[begun])
             if self.same_step:
-                for copy in np.flatnonzero(truncated[t] & ~terminated[t]):
-                    final_at.append((t, int(copy)))
-                    final.append(self._final_observation(infos, int(copy)))
+                for env in np.flatnonzero(truncated[t] & ~terminated[t]):
+                    final_at.append((t, int(env)))
+                    frame = self._final_observation(infos, int(env))
+                    if history.length > 1:
+                        frame = history.next(observations[t, env][None], described[env][None], frame)
+                    final.append(frame[0])
             else:
                 self.resetting = done
             self.steps += 1
@@ -95,7 +105,7 @@ class Rollout:
         self.observations = observations[-1]
         begun = terminated | truncated if self.same_step else ~valid
         places = np.array(final_at, dtype=np.int64).reshape(-1, 2)
-        ends = np.array(final, dtype=np.float32).reshape(-1, self.encoder.size)
+        ends = np.array(final, dtype=observations.dtype).reshape(-1, history.size)
         begins = observations[1:][begun]
         return Trajectory(observations, actions, costs, terminated, truncated, valid, places, ends, begins)
 
@@ -109,11 +119,15 @@ class Rollout:
         return InputError(f"{self.name} {what}raised at step {self.steps}: {type(error).__name__}: {error}")
 
     def _encoded(self, observations: Any) -> np.ndarray:
-        """(n, d)"""
+        """(n, f), refused where it is not finite."""
         try:
-            return self.encoder(observations).reshape(self.observations.shape)
-        except (TypeError, ValueError) as error:  # InputError is one
+            frames = self.encoder(observations).reshape(self.envs.num_envs, -1)
+            if frames.shape[1] != self.encoder.size:
+                raise InputError(f"observations have {frames.shape[1]} numbers each, {self.encoder.size} expected")
+        except (TypeError, ValueError, KeyError, IndexError) as error:  # InputError is one
             raise InputError(f"{self.name}, step {self.steps}: {error}") from error
+        self._check_finite(frames)
+        return frames
 
     def _constraint_costs(self, infos: dict[str, Any], valid: np.ndarray, done: np.ndarray) -> np.ndarray:
         """(n, N); where a step ended an episode, "final_info" comes first: `infos` may be of the next one's reset."""
@@ -127,18 +141,18 @@ class Rollout:
                 if present.any():
                     rows = self._rows(source, key, present)
                     if len(rows) == len(valid):
-                        return rows  # every copy's, as a rule
+                        return rows  # of all, as a rule
                     found[present] = rows
                     missing &= ~present
         if missing.any():
-            copy = int(np.flatnonzero(missing)[0])
+            env = int(np.flatnonzero(missing)[0])
             raise InputError(
-                f'{self.name}, copy {copy}, step {self.steps}: info has no "cost" or "costs", one expected'
+                f'{self.name}, environment {env}, step {self.steps}: info has no "cost" or "costs", one expected'
             )
         return found
 
     def _present(self, source: dict[str, Any], key: str, asked: np.ndarray) -> np.ndarray:
-        """(n,) bool, the copies asked for that are there: all of them, unless a mask beside the costs says otherwise."""
+        """(n,) bool, the environments asked for that are there: all of them, unless a mask beside the costs says otherwise."""
         mask = np.asarray(source.get(f"_{key}", asked), dtype=bool)
         if mask.shape != asked.shape:
             raise InputError(
@@ -147,14 +161,14 @@ class Rollout:
         return asked & mask
 
     def _rows(self, source: dict[str, Any], key: str, present: np.ndarray) -> np.ndarray:
-        """(m, N) costs of the m copies that are present."""
+        """(m, N) costs of the m environments that are present."""
         try:
             given = np.asarray(source[key])[present]
             rows = np.array([np.ravel(row) for row in given] if given.dtype == object else given, dtype=np.float64)
         except (IndexError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.name}, step {self.steps}: info[{key!r}] is {shorten(repr(source[key]), 100)}, "
-                f"{len(present)} costs (or rows of them) expected, one for each copy"
+                f"{len(present)} costs (or rows of them) expected, one for each environment"
             ) from error
         rows = rows.reshape(len(rows), -1)
         if rows.shape[1] != self.constraints:
@@ -164,32 +178,58 @@ class Rollout:
             )
         return rows
 
-    def _final_observation(self, infos: dict[str, Any], copy: int) -> np.ndarray:
+    def _final_observation(self, infos: dict[str, Any], env: int) -> np.ndarray:
+        """(1, f)"""
+        where = f"{self.name}, environment {env}, step {self.steps}"
         if "final_obs" not in infos:
-            raise InputError(f'{self.name}, copy {copy}, step {self.steps}: truncated, but infos has no "final_obs"')
+            raise InputError(f'{where}: truncated, but infos has no "final_obs"')
         try:
-            row = self.encoder(np.asarray(infos["final_obs"][copy])[None])[0]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{self.name}, copy {copy}, step {self.steps}: final_obs: {error}") from error
-        if not np.isfinite(row).all():
-            raise InputError(f"{self.name}, copy {copy}, step {self.steps}: final_obs {row.tolist()}, finite expected")
-        return row
+            frame = self.encoder.one(picked(self.encoder.space, infos["final_obs"], env))
+        except (TypeError, ValueError, KeyError, IndexError) as error:
+            raise InputError(f"{where}: final_obs: {error}") from error
+        if not np.isfinite(frame).all():
+            raise InputError(f"{where}: final_obs {frame[0].tolist()}, finite expected")
+        return frame
 
-    def _check_observations(self, observations: np.ndarray) -> None:
+    def _check_finite(self, frames: np.ndarray) -> None:
         """Refuse anything that is not finite, with its place."""
-        if not np.isfinite(observations.sum()):
-            bad = ~np.isfinite(observations).all(axis=1)
+        if frames.dtype.kind == "f" and not np.isfinite(frames.sum()):
+            bad = ~np.isfinite(frames).all(axis=1)
             if bad.any():
-                copy = int(np.flatnonzero(bad)[0])
-                value = observations[copy].tolist()
-                raise InputError(f"{self.name}, copy {copy}, step {self.steps}: observation {value}, finite expected")
+                env = int(np.flatnonzero(bad)[0])
+                value = shorten(str(frames[env].tolist()), 200)
+                raise InputError(
+                    f"{self.name}, environment {env}, step {self.steps}: observation {value}, finite expected"
+                )
 
     def _check_costs(self, costs: np.ndarray, valid: np.ndarray) -> None:
         bad_costs = ~np.isfinite(costs) & valid
         if bad_costs.any():
-            index, copy = (int(i) for i in np.argwhere(bad_costs)[0])
+            index, env = (int(i) for i in np.argwhere(bad_costs)[0])
             label = "reward" if index == 0 else f"cost {index}"
-            value = -costs[0, copy] if index == 0 else costs[index, copy]
+            value = -costs[0, env] if index == 0 else costs[index, env]
             raise InputError(
-                f"{self.name}, copy {copy}, step {self.steps}: {label} is {value}, a finite number expected"
+                f"{self.name}, environment {env}, step {self.steps}: {label} is {value}, a finite number expected"
             )
+
+    # Saving: an environment that has `get_state` and `set_state` (a dict of arrays and plain data) continues in the
+    # middle of its episodes. Any other has to begin new ones, and the state says `exact: false`.
+
+    def state(self) -> State:
+        tensors = {"observations": self.observations.copy(), "resetting": self.resetting.copy()}
+        data: dict[str, Any] = {"steps": self.steps, "exact": hasattr(self.envs, "get_state"), "environment": {}}
+        if data["exact"]:
+            for key, value in self.envs.get_state().items():  # type: ignore[attr-defined]
+                if isinstance(value, np.ndarray):
+                    tensors[f"environment.{key}"] = value.copy()
+                else:
+                    data["environment"][key] = value
+        return State(tensors, data)
+
+    def load(self, state: State) -> None:
+        self.steps = int(state.data["steps"])
+        if state.data["exact"]:
+            start = "environment."
+            arrays = {name[len(start) :]: x for name, x in state.tensors.items() if name.startswith(start)}
+            self.envs.set_state({**arrays, **state.data["environment"]})  # type: ignore[attr-defined]
+            self.observations, self.resetting = state.tensors["observations"], state.tensors["resetting"]

@@ -2,7 +2,7 @@
 
     rollout → robust targets and advantages → estimates of J_n → switch → actor step → critic fit
 
-The methods differ in values of `DeepSettings` only. Nothing here knows of files: `rcac.experiment` runs it.
+The methods differ in values of `DeepSettings` only. Nothing here knows of files: `rcac.runs` runs it.
 
 Units: the critics are discounted, people count whole episodes. Budgets b on the undiscounted cost of an episode of L
 steps, and measured episode sums, are multiplied by κ = (1−γ^L)/((1−γ)L) where they meet discounted values. That is
@@ -16,42 +16,40 @@ the measured cost, plus what the robust critics expect beyond it, within the bud
 right, V − D − E is what the adversary adds in l steps, and nothing at radius 0.
 """
 
+import copy
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from rcac.deep import networks, report, resume
-from rcac.deep.adam import Adam
-from rcac.deep.best import Candidate, best, first_episodes
-from rcac.deep.critics import Critics
+from rcac.deep import build, report, resume
+from rcac.deep.acting import outputs_of
+from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes
-from rcac.deep.forward import Actor, actor_shape, noise, sample, softmax
-from rcac.deep.gradient import gradient_step
-from rcac.deep.level import Switching
-from rcac.deep.natural import natural_step
+from rcac.deep.networks import Actor
 from rcac.deep.regression import regress
-from rcac.deep.report import Facts
-from rcac.deep.returns import discounted_share, robust_gae
+from rcac.deep.report import UpdateStats
+from rcac.deep.returns import kappa_of, robust_gae
 from rcac.deep.rollout import Rollout, Trajectory
-from rcac.deep.seeds import ACTIONS, MINIBATCHES, NETWORKS, environment_seed, stream
+from rcac.deep.selection import Candidate, Selection, best, notes
 from rcac.deep.settings import DeepSettings
-from rcac.deep.spaces import Moments, action_codec, normalize, observation_encoder
-from rcac.deep.sqp import sqp_step
-from rcac.deep.tally import Tally
-from rcac.deep.update import Batch, Taken, Task
+from rcac.deep.spaces import Moments
+from rcac.deep.steps import actor_step
+from rcac.deep.steps.base import ActorStepInputs, Batch
+from rcac.deep.switching import make_switch
 from rcac.errors import InputError
+from rcac.labels import episode_labels
 from rcac.learner import State, Step
-from rcac.switch import Epigraph
+from rcac.seeds import ACTIONS, MINIBATCHES, NETWORKS, environment_seed, stream
 
 
 class Trainer:
-    """A `Learner`. Budgets (N,) bound the undiscounted costs of an episode of `horizon` steps; with `share` κ = 1 and
+    """A `Learner`. Budgets (N,) bound the undiscounted costs of an episode of `horizon` steps; with `kappa` 1 and
     settings that do not calibrate, discounted costs."""
 
     unit = "steps"
@@ -63,141 +61,145 @@ class Trainer:
         settings: DeepSettings,
         seed: int,
         horizon: int,
-        share: float | None = None,  # κ, when it is not that of the horizon
+        kappa: float | None = None,  # κ, when it is not that of the horizon
+        *,
+        actor: Any = None,  # the actor's body: a class or function of the space that it is given (see deep.networks)
+        critic: Any = None,  # every critic's body, likewise; None: as the actor's
+        labels: Sequence[str] | None = None,  # names of the constraints (N,)
     ) -> None:
         self.settings, self.seed, self.horizon = settings, seed, horizon
         self.budgets = _checked_budgets(budgets)
         if seed < 0 or horizon < 1:
             raise InputError(f"seed, horizon: {seed}, {horizon} given, seed ≥ 0 and horizon ≥ 1 expected")
+        count, n = len(self.budgets) + 1, envs.num_envs
+        self.labels = episode_labels(count - 1, labels)
+        if len(self.labels) != count:
+            raise InputError(f"labels: {list(labels or [])} given, {count - 1} names expected, one for each budget")
         if settings.threads:
             torch.set_num_threads(settings.threads)
         self.device = _device(settings.device)
-        self.share = discounted_share(settings.gamma, horizon) if share is None else share
-        self.encoder = observation_encoder(envs.single_observation_space)
-        self.actions = action_codec(envs.single_action_space)
-        self.shape = actor_shape(
-            self.encoder.size, settings.actor_hidden, self.actions.kind, self.actions.count, settings.gaussian_scale
-        )
-        count = len(self.budgets) + 1
+        self.kappa = kappa_of(settings.gamma, horizon) if kappa is None else kappa
 
-        rng = stream(seed, NETWORKS)
-        self.actor = self.tensor(networks.initial_actor(rng, self.shape, settings.initial_log_std))
-        self.actor_adam = Adam(self.actor[None])
-        sizes = (self.encoder.size, *settings.critic_hidden, 1)
-        self.critics = Critics(self.tensor(networks.initial_rows(rng, sizes, count, 1e-3)), sizes)
+        self.interface = build.interface(envs.single_observation_space, envs.single_action_space, settings)
+        self.networks = build.networks(self.interface, settings, count, stream(seed, NETWORKS), actor, critic)
+        self.actor, self.critics = self.networks.actor.to(self.device), self.networks.critics.to(self.device)
+        self.actor_optimizer = _adam(self.actor, settings.actor_lr)
+        self.critic_optimizer = _adam(self.critics, settings.critic_lr)
         self.action_rng, self.batch_rng = stream(seed, ACTIONS), stream(seed, MINIBATCHES)
-        self.moments = Moments(self.encoder.size)  # of observations
+        self.moments = Moments(len(self.interface.encoder.continuous))  # of observations
         self.cost_moments = Moments(count)
-        self.episodes = Episodes(count, envs.num_envs, settings.gamma, settings.window)
-        self.rollout = Rollout(envs, self.encoder, self.actions, count - 1)
+        self.episodes = Episodes(count, n, settings.gamma, settings.window)
+        self.rollout = Rollout(envs, *self.interface[:3], count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
-        self.visited = self.initial  # (k, d) observations of the last rollout
-        self.tally: Tally | None = None  # where everything can be counted, and budgets bound what is counted
-        if self.encoder.categories and self.actions.kind == "categorical" and not settings.calibrate:
-            self.tally = Tally(self.encoder.size, self.actions.count, count)
-        self.switching = Switching(settings)
-        self.skipped = 0
-        self.position = 0
-        self.batch_steps, self.trial_steps = settings.rollout_length * envs.num_envs, horizon * envs.num_envs
-        self.trials = 0 if self.tally else min(settings.trials, settings.total_steps // (5 * self.trial_steps))
+        self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
+        self.switch, self.actor_step = make_switch(settings), actor_step(settings.step)
+        self.model: EmpiricalModel | None = None  # where everything can be counted, and budgets bound what is counted
+        states, actions = self.interface.encoder.states, self.interface.actions
+        if states and actions.kind == "categorical" and settings.history == 1 and not settings.calibrate:
+            self.model = EmpiricalModel(states, actions.choices[0], count)
+        self.skipped = self.position = 0
+        self.batch_steps = settings.rollout_length * n
+        self._plan_trials(n)
+
+    def _plan_trials(self, n: int) -> None:
+        """Trials take at most a fifth of all steps: fewer of them if need be, and at last a shorter one."""
+        settings, fifth = self.settings, self.settings.total_steps // 5
+        resets = self.rollout.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # a step each
+
+        def length(rounds: int) -> int:
+            return rounds * self.horizon + (rounds - 1) * resets
+
+        self.rounds = -(-settings.window // n)  # episodes of every environment
+        while self.rounds > 1 and length(self.rounds) * n > fifth:
+            self.rounds -= 1
+        self.trial_length = length(self.rounds)
+        self.trial_steps = self.trial_length * n
+        self.trials = 0 if self.model else min(settings.trials, fifth // self.trial_steps)
         learning = settings.total_steps - self.trials * self.trial_steps
         self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
         self.total = self.learning + self.trials * self.trial_steps
-        parts = max(1, settings.trials if self.tally else self.trials)
-        self.candidates: list[Candidate | None] = [None] * parts  # the best of each part of the run
+        self.selection = Selection(max(1, settings.trials if self.model else self.trials))
 
     @property
     def finished(self) -> bool:
         return self.position >= self.total
 
-    # One update
-
     def step(self) -> Step:
         return self._learn() if self.position < self.learning else self._try()
 
+    # One update
+
     def _learn(self) -> Step:
-        settings = self.settings
-        started = time.perf_counter()
-        mean, deviation = self.moments.scale()
-        trajectory = self._collect(self.actor.cpu().numpy(), mean, deviation, settings.rollout_length)
-        self.visited = trajectory.observations[:-1][trajectory.valid]
+        settings, started = self.settings, time.perf_counter()
+        trajectory = self._collect(self.actor, settings.rollout_length)
+        self.visited = self._frames(trajectory.observations[:-1][trajectory.valid])
+        if self.model:
+            self.model.add(trajectory)
         finished = self.episodes.record(trajectory)
+        if self.model or (finished and self.episodes.full):
+            self._propose()
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)
-        margins = settings.radius * norms
-        values = self.critics.values(normalize(self.initial, mean, deviation)).mean(axis=1)  # V(s_0) (K,)
-        estimates = self._calibrated(values, mean, deviation) if settings.calibrate else values  # J (K,)
-        if self.tally or (finished and self.episodes.full):
-            self._offer(self._policy_tensors(mean, deviation))
-        batch, directions = self._batch(trajectory, margins, mean, deviation)
-        budgets = self.budgets * self.share
-        progress = self.position / self.learning
-        switch = self.switching.at(progress, trajectory.costs[0][trajectory.valid], estimates, budgets)
-        index = switch.choose(estimates, budgets)
-        task = Task(
-            shape=self.shape,
-            parameters=self.actor,
-            batch=batch,
-            chosen=index,
-            weight=switch.weight(index),
-            excess=estimates[1:] - budgets + settings.slack,
-            steps=self._steps_of_an_episode(),
-            directions=directions,
-            settings=settings,
-            rate=1.0 - progress if settings.anneal else 1.0,
-            rng=self.batch_rng,
+        estimates = self._estimates()  # J (K,)
+        batch, directions = self._batch(trajectory, settings.radius * norms)
+        budgets, progress = self.budgets * self.kappa, self.position / self.learning
+        self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
+        weights = self.switch.weights(estimates, budgets)
+        update = self.actor_step(
+            ActorStepInputs(
+                actor=self.actor,
+                distribution=self.networks.distribution,
+                optimizer=self.actor_optimizer,
+                batch=batch,
+                weights=weights,
+                excess=estimates[1:] - budgets + settings.slack,
+                steps=self._steps_of_an_episode(),
+                directions=directions,
+                settings=settings,
+                rate=1.0 - progress if settings.anneal else 1.0,
+                rng=self.batch_rng,
+            )
         )
-        taken = self._steps[settings.step](task)
-        self.actor = taken.parameters.detach()
-        self.skipped += taken.skipped
-        rows = slice(index, index + 1) if settings.critics == "selected" else slice(None)
-        losses = self.critics.fit(batch.observations, batch.targets, rows, settings, self.batch_rng)
-        if settings.normalize_observations and not self.encoder.categories:
-            self.moments.update(trajectory.observations[:-1][trajectory.valid])
+        self.skipped += update.skipped
+        chosen = np.flatnonzero(weights).tolist() if settings.critics == "selected" else list(range(len(weights)))
+        losses = self.critics.fit(
+            self.critic_optimizer, batch.observations, batch.targets, chosen, settings, self.batch_rng
+        )
+        if settings.normalize_observations and len(self.moments.mean):
+            self.moments.update(self.visited[:, self.interface.encoder.continuous])
+            self.actor.preprocess.set_moments(*self.moments.scale())
         self.initial = np.concatenate([self.initial, trajectory.initial])[-settings.initial_states :]
         self.position += self.batch_steps
 
-        level = switch.level if isinstance(switch, Epigraph) else None
-        facts = Facts(estimates, norms, losses, taken, index, level, self.skipped)
-        metrics = report.metrics(facts, self.episodes, self.budgets, self.share)
+        stats = UpdateStats(estimates, norms, losses, update, weights, self.switch.metrics(), self.skipped)
+        metrics = report.metrics(stats, self.episodes, self.budgets, self.kappa)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
-        label = report.labels(len(self.budgets))[index]
-        return Step(metrics, report.terms(self._measured(estimates), self.budgets), label)
+        terms = report.terms(self._measured(estimates), self.budgets, self.labels)
+        return Step(metrics, terms, self.labels[int(np.argmax(weights))])
 
-    @property
-    def _steps(self) -> dict[str, Callable[[Task], Taken]]:
-        gradient: Callable[[Task], Taken] = lambda task: gradient_step(task, self.actor_adam)  # noqa: E731
-        return {"gradient": gradient, "natural": natural_step, "sqp": sqp_step}
+    def _collect(self, actor: Actor, length: int) -> Trajectory:
+        outputs, law = outputs_of(actor), self.networks.distribution
+        noise = law.noise(self.action_rng, (length, self.rollout.envs.num_envs))
+        return self.rollout.collect(lambda rows, t: law.sample(outputs(rows), noise[t]), length)
 
-    def _collect(self, parameters: np.ndarray, mean: np.ndarray, deviation: np.ndarray, length: int) -> Trajectory:
-        actor = Actor(self.shape, parameters)
-        randomness = noise(self.shape, self.action_rng, (length, self.rollout.envs.num_envs))
-
-        def act(observations: np.ndarray, t: int) -> np.ndarray:
-            outputs = actor.outputs(normalize(observations, mean, deviation))
-            return sample(self.shape, outputs, randomness[t])
-
-        trajectory = self.rollout.collect(act, length)
-        if self.tally:
-            self.tally.add(trajectory)
-        return trajectory
+    def _frames(self, rows: np.ndarray) -> np.ndarray:
+        """The present observations (…, f) of rows with a history."""
+        return rows[..., : self.interface.encoder.size]
 
     def _follow_cost_scale(self, trajectory: Trajectory) -> None:
         self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
         self.critics.rescale(np.sqrt(self.cost_moments.square) / (1.0 - self.settings.gamma))
 
-    def _batch(
-        self, trajectory: Trajectory, margins: np.ndarray, mean: np.ndarray, deviation: np.ndarray
-    ) -> tuple[Batch, Tensor | None]:
+    def _batch(self, trajectory: Trajectory, margins: np.ndarray) -> tuple[Batch, Tensor | None]:
         """The transitions with advantages and targets, and natural directions where the advantages are regressed."""
         settings = self.settings
-        length, copies = trajectory.valid.shape
-        observations = normalize(trajectory.observations, mean, deviation)  # (T+1, n, d)
-        values = self.critics.values(observations.reshape(-1, self.encoder.size)).reshape(-1, length + 1, copies)
+        length, n = trajectory.valid.shape
+        everywhere = self.critics.values(trajectory.observations.reshape((length + 1) * n, -1))
+        values = everywhere.reshape(-1, length + 1, n)
         next_values = values[:, 1:].copy()
         if len(trajectory.final):
             at = trajectory.final_at
-            next_values[:, at[:, 0], at[:, 1]] = self.critics.values(normalize(trajectory.final, mean, deviation))
+            next_values[:, at[:, 0], at[:, 1]] = self.critics.values(trajectory.final)
         returns = robust_gae(
             trajectory.costs,
             values[:, :-1],
@@ -210,122 +212,159 @@ class Trainer:
             settings.critic_lambda,
         )
         valid = trajectory.valid
-        rows = self.tensor(observations[:-1][valid])
-        actions = torch.from_numpy(trajectory.actions[valid]).to(self.device)
+        rows, actions = (
+            torch.from_numpy(x).to(self.device)
+            for x in (trajectory.observations[:-1][valid], trajectory.actions[valid])
+        )
         advantages, directions = self.tensor(returns.advantages[:, valid]), None
         if settings.advantage == "q_regression":
-            errors = self.tensor(returns.errors[:, valid])
-            fit = regress(self.shape, self.actor, rows, actions, errors, settings.damping, settings.cg_iterations)
+            errors, law = self.tensor(returns.errors[:, valid]), self.networks.distribution
+            fit = regress(self.actor, law, rows, actions, errors, settings.damping, settings.cg_iterations)
             advantages, directions = fit.advantages, fit.directions
         return Batch(rows, actions, advantages, self.tensor(returns.targets[:, valid])), directions
 
-    # Switching and ranking
+    # Estimates
 
-    def _calibrated(self, values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """κC + V(s_0) − D − E (K,), or V(s_0) before any episode has finished."""
-        if not self.episodes.count:
+    def _estimates(self) -> np.ndarray:
+        """J (K,): V(s_0), or κC + V(s_0) − D − E once an episode has finished and measured ones correct it."""
+        values = self.critics.values(self.initial).mean(axis=1)
+        if not self.settings.calibrate or not self.episodes.count:
             return values
         left, last = self.episodes.cut_off()
-        beyond = self.critics.values(normalize(last, mean, deviation)) @ left / len(left)  # E
-        return self.share * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
+        beyond = self.critics.values(last) @ left / len(left)  # E
+        return self.kappa * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
 
     def _steps_of_an_episode(self) -> float:
         """What an advantage that is the same at every step comes to in J_n: κl for plain sums, else 1/(1−γ)."""
         if not self.settings.calibrate:
             return 1.0 / (1.0 - self.settings.gamma)
-        return self.share * (self.episodes.mean_length() if self.episodes.count else self.horizon)
+        return self.kappa * (self.episodes.mean_length() if self.episodes.count else self.horizon)
+
+    def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
+        """(K,) of measured episodes, in the units of the budgets: plain, or what discounted ones come to."""
+        return plain if self.settings.calibrate else discounted / self.kappa
+
+    def _measured(self, estimates: np.ndarray) -> np.ndarray:
+        """(K,) sums of the window's episodes; before any has finished, what the estimates come to."""
+        if not self.episodes.count:
+            return estimates / self.kappa
+        return self._sums(self.episodes.mean(), self.episodes.mean_discounted())
+
+    # The policy to hand out
+
+    def _propose(self) -> None:
+        """The policy that just acted, by the window's episodes (or at once by a trial on what was counted)."""
+        sums, count = self._measured(np.zeros(len(self.labels))).tolist(), len(self.episodes.finished)
+        length = self.episodes.mean_length() if count else self.horizon
+        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position)
+        part = self.position * len(self.selection.candidates) // self.learning
+        self.selection.candidates[part] = self._best([candidate, self.selection.candidates[part]])
 
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
         margins = self.settings.radius * self.critics.norms(self.settings.scope)
-        ranking, budgets = self.switching.ranking(), self.share * self.budgets
-        if self.tally:  # by all that is known now
-            candidates = [c and replace(c, measured=self._counted(self.tally, c.tensors)) for c in candidates]
-        return best(candidates, lambda j: ranking.merit(j, budgets), margins, self.share, self.settings.gamma)
+        budgets = self.kappa * self.budgets
+        if self.model:  # a trial by all that is known now
+            candidates = [c and self._counted(self.model, c) for c in candidates]
+        return best(candidates, lambda j: self.switch.merit(j, budgets), margins, self.kappa, self.settings.gamma)
 
-    def _counted(self, tally: Tally, tensors: dict[str, np.ndarray]) -> list[float]:
+    def _counted(self, model: EmpiricalModel, candidate: Candidate) -> Candidate:
         """What all transitions say of a policy, in the units of the budgets."""
-        states = np.eye(self.encoder.size, dtype=np.float32)
-        seen = normalize(states, tensors["observation_mean"], tensors["observation_deviation"])
-        policy = softmax(Actor(self.shape, tensors["actor"]).outputs(seen))
-        return (tally.returns(policy, self.initial.argmax(axis=1), self.settings.gamma) / self.share).tolist()
+        outputs = outputs_of(self._frozen(candidate.tensors))(np.eye(model.states, dtype=np.float32))
+        table = self.networks.distribution.probabilities(outputs)  # type: ignore[attr-defined]
+        sums = model.returns(table, self.initial.argmax(axis=1), self.settings.gamma) / self.kappa
+        return replace(candidate, measured=sums.tolist(), episodes=self.episodes.count, tried=True)
 
-    def _offer(self, tensors: dict[str, np.ndarray]) -> None:
-        """The policy that just acted, by the window's episodes (or by what was counted: see `_best`)."""
-        sums = self._measured(np.zeros(len(self.budgets) + 1))
-        length = self.episodes.mean_length() if self.episodes.count else self.horizon
-        candidate = Candidate(tensors, sums.tolist(), length, self.position)
-        part = self.position * len(self.candidates) // self.learning
-        self.candidates[part] = self._best([candidate, self.candidates[part]])
+    def _frozen(self, tensors: dict[str, np.ndarray]) -> Actor:
+        frozen = copy.deepcopy(self.actor)
+        resume.load_arrays(frozen, tensors)
+        return frozen
 
     def _try(self) -> Step:
         """One candidate acts alone, from fresh initial states."""
         started = time.perf_counter()
         trial = (self.position - self.learning) // self.trial_steps
-        candidate = self.candidates[trial]
+        candidate = self.selection.candidates[trial]
         # Where no window was filled in that part, the last policy is tried.
-        tensors = candidate.tensors if candidate else self._policy_tensors(*self.moments.scale())
-        position = candidate.position if candidate else self.learning
+        tensors = candidate.tensors if candidate else resume.module_arrays(self.actor)
+        actor = self._frozen(tensors)
         self.rollout.reset(environment_seed(self.seed, self.position))
-        scale = tensors["observation_mean"], tensors["observation_deviation"]
-        trajectory = self._collect(tensors["actor"], *scale, self.horizon)
-        plain, length = first_episodes(trajectory, 1.0)
-        sums = self._sums(plain, first_episodes(trajectory, self.settings.gamma)[0])
-        self.candidates[trial] = Candidate(tensors, sums.tolist(), length, position, tried=True)
+        episodes = Episodes(len(self.labels), self.rollout.envs.num_envs, self.settings.gamma, None)
+        for start in range(0, self.trial_length, self.settings.rollout_length):
+            episodes.record(self._collect(actor, min(self.settings.rollout_length, self.trial_length - start)))
+        measured = episodes.first_of_each(self.rounds)
+        sums = self._sums(measured.plain, measured.discounted)
+        position = candidate.position if candidate else self.learning
+        tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, tried=True)
+        self.selection.candidates[trial] = tried
         self.position += self.trial_steps
-        metrics = report.trial(plain, length)
+        metrics = report.trial(measured)
         metrics["time/steps_per_second"] = self.trial_steps / (time.perf_counter() - started)
-        return Step(metrics, report.terms(sums, self.budgets), "nothing")
-
-    # Reports
-
-    def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
-        """(K,) of measured episodes, in the units of the budgets: plain, or what discounted ones come to."""
-        return plain if self.settings.calibrate else discounted / self.share
-
-    def _measured(self, estimates: np.ndarray) -> np.ndarray:
-        """(K,) sums of the window's episodes; before any has finished, what the estimates come to."""
-        if not self.episodes.count:
-            return estimates / self.share
-        return self._sums(self.episodes.mean(), self.episodes.mean_discounted())
+        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
 
     def summary(self) -> dict[str, Any]:
-        chosen = self._best(self.candidates)
-        return report.summary(chosen, self.episodes, self.budgets, self.position, self.total, self.skipped)
-
-    def images(self) -> dict[str, np.ndarray]:
-        return {}
-
-    # The policy
-
-    def _policy_tensors(self, mean: np.ndarray, deviation: np.ndarray) -> dict[str, np.ndarray]:
-        actor = self.actor.cpu().numpy().copy()
-        return {"actor": actor, "observation_mean": mean, "observation_deviation": deviation}
+        chosen = self._best(self.selection.candidates)
+        return report.summary(
+            chosen,
+            self.budgets,
+            self.labels,
+            notes(self.selection.candidates, chosen, self.settings.window),
+            reason="all steps taken" if self.finished else "in progress",
+            steps=self.position,
+            episodes=self.episodes.count,
+            best_at=chosen.position if chosen else self.position,
+            skipped=self.skipped,
+        )
 
     def policy(self) -> State:
-        """The best by measured episodes; the present one while no window of episodes has been filled."""
-        chosen = self._best(self.candidates)
-        tensors = chosen.tensors if chosen else self._policy_tensors(*self.moments.scale())
-        card = {
-            "kind": "deep",
-            "network": {"sizes": list(self.shape.sizes), "tail": self.shape.tail},
-            "observation": self.encoder.card(),
-            "action": self.actions.card(),
-            "settings": asdict(self.settings),
+        """The best candidate; the present policy while no window of episodes has been filled."""
+        chosen = self._best(self.selection.candidates)
+        tensors = chosen.tensors if chosen else resume.module_arrays(self.actor)
+        build.check_tensors(tensors)
+        card = build.card(self.interface, self.settings, self.networks.name) | {
             "budgets": self.budgets.tolist(),
+            "labels": self.labels,
             "horizon": self.horizon,
             "seed": self.seed,
             "position": chosen.position if chosen else self.position,
             "measured": chosen.measured if chosen else [],
+            "settings": asdict(self.settings),
         }
         return State(tensors, card)
 
-    # Putting down and taking up
+    def images(self) -> dict[str, np.ndarray]:
+        return {}
+
+    # Saving and resuming
+
+    @property
+    def parts(self) -> dict[str, resume.Part]:
+        parts: dict[str, Any] = {
+            "actor": resume.ModulePart(self.actor),
+            "critics": resume.ModulePart(self.critics),
+            "actor_optimizer": resume.OptimizerPart(self.actor_optimizer),
+            "critic_optimizer": resume.OptimizerPart(self.critic_optimizer),
+            "action_rng": resume.GeneratorPart(self.action_rng),
+            "batch_rng": resume.GeneratorPart(self.batch_rng),
+            "moments": self.moments,
+            "cost_moments": self.cost_moments,
+            "episodes": self.episodes,
+            "rollout": self.rollout,
+            "switch": self.switch,
+            "selection": self.selection,
+        }
+        return parts if self.model is None else parts | {"model": self.model}
 
     def state(self) -> State:
-        return resume.save(self)
+        tensors, data = resume.save(self.parts)
+        own = {"position": self.position, "skipped": self.skipped, "exact": data["rollout"]["exact"]}
+        return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
     def load(self, state: State) -> None:
-        resume.restore(self, state)
+        resume.restore(self.parts, state)
+        self.initial = np.array(state.tensors["initial"])
+        self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
+        if not state.data["exact"]:
+            self.restart_environments()
 
     def restart_environments(self) -> None:
         """Begin new episodes in the middle of a run, from a seed of their own."""
@@ -334,6 +373,10 @@ class Trainer:
 
     def tensor(self, array: np.ndarray) -> Tensor:
         return torch.tensor(np.asarray(array), dtype=torch.float32, device=self.device)
+
+
+def _adam(module: torch.nn.Module, rate: float) -> torch.optim.Adam:
+    return torch.optim.Adam(module.parameters(), lr=rate, fused=True)
 
 
 def _device(name: str) -> torch.device:

@@ -18,51 +18,60 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from rcac.chains import one_thread
 from rcac.errors import Infeasible, InputError
-from rcac.evaluation import MAX_ROUNDS, ROUNDING, evaluate_under, newton
-from rcac.problem import RCMDP
+from rcac.evaluation.chains import one_thread
+from rcac.evaluation.newton import MAX_ROUNDS, ROUNDING, error_bounds, evaluate_under, newton
+from rcac.problem import RCMDP, Array, check_problem
+from rcac.registry import make_uncertainty
 from rcac.uncertainty.base import Uncertainty
 from rcac.uncertainty.finite import FiniteKernels
 from rcac.uncertainty.nominal import Nominal
+from rcac.uncertainty.state_rectangular import StateRectangular
 
 
-class Alone(NamedTuple):
+class SingleCostOptimum(NamedTuple):
     """The least worst-case value that one cost can have when nothing else matters."""
 
     value: float  # ρᵀV
-    values: np.ndarray  # (S,)
-    policy: np.ndarray  # (S, A), deterministic
+    values: Array  # (S,)
+    policy: Array  # (S, A), deterministic where the set is (s,a)-rectangular
     error_bound: float  # the true minimum is within this of `value`
     rounds: int  # policies tried
+    settled: bool  # the tolerance was reached
 
 
 def robust_value_iteration(
-    problem: RCMDP, index: int = 0, uncertainty: Uncertainty | None = None, *, tolerance: float = 1e-10
-) -> Alone:
-    """Minimise the worst case of cost `index` over all policies (robust policy iteration)."""
-    uncertainty = uncertainty or Nominal()
-    uncertainty.check(problem)
-    if not 0 <= index <= problem.num_constraints:
+    problem: RCMDP, uncertainty: Uncertainty | str | None = None, index: int = 0, *, tolerance: float = 1e-10
+) -> SingleCostOptimum:
+    """Minimise the worst case of cost `index`, the objective by default, over all policies (robust policy iteration)."""
+    check_problem(problem)
+    chosen: Uncertainty = make_uncertainty(problem, uncertainty)
+    chosen.check(problem)
+    if not (isinstance(index, int | np.integer) and 0 <= index <= problem.num_constraints):
         raise InputError(f"index: {index} given, 0 to {problem.num_constraints} expected")
-    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
+    if isinstance(chosen, FiniteKernels) and not chosen.rectangular:
         raise InputError("uncertainty: whole kernels are not rectangular, and value iteration needs a rectangular set")
-    return _minimise(problem, problem.costs[index], uncertainty, np.zeros(problem.num_states), tolerance)
+    return _minimise(problem, problem.costs[index], chosen, np.zeros(problem.num_states), tolerance)
 
 
 def _minimise(
-    problem: RCMDP, cost: np.ndarray, uncertainty: Uncertainty, start: np.ndarray, tolerance: float = 1e-10
-) -> Alone:
+    problem: RCMDP, cost: Array, uncertainty: Uncertainty, start: Array, tolerance: float = 1e-10
+) -> SingleCostOptimum:
     """Robust policy iteration on a cost (S, A), from values (S,)."""
     with one_thread(problem):
+        if isinstance(uncertainty, StateRectangular):
+            if np.any(uncertainty.radius):
+                return _mixed_policy_iteration(problem, cost, uncertainty, start, tolerance)
+            uncertainty = Nominal()
         return _policy_iteration(problem, cost, uncertainty, start, tolerance)
 
 
 def _policy_iteration(
-    problem: RCMDP, cost: np.ndarray, uncertainty: Uncertainty, start: np.ndarray, tolerance: float
-) -> Alone:
+    problem: RCMDP, cost: Array, uncertainty: Uncertainty, start: Array, tolerance: float
+) -> SingleCostOptimum:
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     every, values, memory, choice = np.arange(states), start[None], None, None
+    given = float(np.abs(cost).max())
     for rounds in range(MAX_ROUNDS):
         worst = uncertainty.sweep(values, problem.rows, memory)
         memory = worst.memory
@@ -72,9 +81,10 @@ def _policy_iteration(
             choice = np.where(q[every, choice] <= best, choice, np.argmin(q, axis=1))
         else:
             choice = np.argmin(q, axis=1)
-        scale = max(1.0, float(np.abs(best).max()))
-        residual, rounding = float(np.abs(best - values[0]).max()), ROUNDING * scale
-        if rounds and (gamma * residual / (1 - gamma) <= tolerance * scale or residual <= rounding):
+        scale = max(given, float(np.abs(best).max()))
+        residual = float(np.abs(best - values[0]).max())
+        settled = gamma * residual <= (1 - gamma) * tolerance * scale or residual <= ROUNDING * scale
+        if rounds and settled:
             break
         chosen = problem.rows.take(every * actions + choice)
         fixed = newton(
@@ -90,9 +100,25 @@ def _policy_iteration(
         values = fixed.values
     policy = np.zeros((states, actions))
     policy[every, choice] = 1.0
-    modulus = gamma * uncertainty.modulus
-    slack = (modulus * residual + rounding + uncertainty.tolerance * scale) / (1 - modulus) if modulus < 1 else np.inf
-    return Alone(float(best @ problem.initial), best, policy, slack, rounds)
+    error = float(error_bounds(np.array(residual), np.array(scale), gamma, uncertainty))
+    return SingleCostOptimum(float(best @ problem.initial), best, policy, error, rounds, settled)
+
+
+def _mixed_policy_iteration(
+    problem: RCMDP, cost: Array, uncertainty: StateRectangular, start: Array, tolerance: float
+) -> SingleCostOptimum:
+    """The same with V(s) = min over π of the worst case, for sets against which the best policy may be stochastic."""
+    gamma, values, given = problem.discount, start, float(np.abs(cost).max())
+    for rounds in range(MAX_ROUNDS):
+        best, policy = uncertainty.improve(values, problem.rows, cost, gamma)
+        scale, residual = max(given, float(np.abs(best).max())), float(np.abs(best - values).max())
+        settled = gamma * residual <= (1 - gamma) * tolerance * scale or residual <= ROUNDING * scale
+        if rounds and settled:
+            break
+        adversary = uncertainty.against(policy)
+        values = newton(problem.rows, cost[None], policy, gamma, adversary, best[None], None, tolerance).values[0]
+    error = float(error_bounds(np.array(residual), np.array(scale), gamma, uncertainty))
+    return SingleCostOptimum(float(best @ problem.initial), best, policy, error, rounds, settled)
 
 
 class NominalOptimum(NamedTuple):
@@ -100,25 +126,20 @@ class NominalOptimum(NamedTuple):
 
     feasible: bool
     value: float  # J_0, cost form; ∞ when no policy meets the budgets
-    policy: np.ndarray | None  # (S, A)
-    occupancy: np.ndarray | None  # (S, A), sums to one
+    policy: Array | None  # (S, A)
+    occupancy: Array | None  # (S, A), sums to one
 
 
 def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     """Solve the occupancy linear program with HiGHS."""
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
-    matrix = problem.rows.matrix()
-    leaves = sp.kron(sp.eye_array(states), np.ones((1, actions)), format="csr")
-    flow = leaves - gamma * matrix.T
-    costs = problem.costs.reshape(problem.num_constraints + 1, -1)
-    scale = np.maximum(np.abs(costs).max(axis=1), 1e-300)  # each row of the program has entries of size one
-    limits = costs[1:] / scale[1:, None] if problem.num_constraints else None
-    right = (1 - gamma) * problem.budgets / scale[1:] if problem.num_constraints else None
+    units = _units(problem.costs)  # each row of the program has entries of size one
+    costs = problem.costs.reshape(problem.num_constraints + 1, -1) / units[:, None]
     found = linprog(
-        costs[0] / scale[0],
-        A_ub=limits,
-        b_ub=right,
-        A_eq=flow,
+        costs[0],
+        A_ub=costs[1:] if problem.num_constraints else None,
+        b_ub=(1 - gamma) * problem.budgets / units[1:] if problem.num_constraints else None,
+        A_eq=_flow(problem),
         b_eq=(1 - gamma) * problem.initial,
         method="highs",
         options=dict(primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10),
@@ -130,47 +151,119 @@ def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     occupancy = np.maximum(found.x.reshape(states, actions), 0)
     visits = occupancy.sum(axis=1, keepdims=True)
     policy = np.where(visits > 0, occupancy / np.where(visits > 0, visits, 1), 1 / actions)
-    return NominalOptimum(True, float(found.fun * scale[0] / (1 - gamma)), policy, occupancy)
+    return NominalOptimum(True, float(found.fun * units[0] / (1 - gamma)), policy, occupancy)
 
 
 class Bounds(NamedTuple):
     """What no policy can beat, cost form."""
 
     objective: float  # J_0 alone in the worst case: at least this
-    constraints: np.ndarray  # (N,) each J_n alone: at least this
-    nominal: float | None  # optimum of the nominal model; None if not computed, or if the set does not contain the model
+    constraints: Array  # (N,) each J_n alone: at least this
+    nominal: float | None  # optimum of the nominal model; None if not computed, or if the set does not contain it
     together: float | None = None  # one adversary for all costs: J_0 is at least this; None where it is not proven
+    doubt: str | None = None  # why the problem may be infeasible, though that is not proved
 
     @property
     def best(self) -> float:
         """The largest, so tightest, bound on J_0."""
         return max(bound for bound in (self.objective, self.nominal, self.together) if bound is not None)
 
-    def shown(self, signs: np.ndarray) -> dict[str, Any]:
+    def shown(self, signs: Array) -> dict[str, Any]:
         """In a person's signs."""
         nominal, together = (None if b is None else float(signs[0] * b) for b in (self.nominal, self.together))
-        return {"objective_alone": float(signs[0] * self.objective), "nominal_optimum": nominal, "one_adversary": together,
-                "constraints_alone": (signs[1:] * self.constraints).tolist()}
+        return {
+            "objective_alone": float(signs[0] * self.objective),
+            "nominal_optimum": nominal,
+            "one_adversary": together,
+            "constraints_alone": (signs[1:] * self.constraints).tolist(),
+            "infeasibility": self.doubt,
+        }
 
 
 PROGRAM_SIZE = 4_000  # state-action pairs beyond which the linear program takes longer than it is worth
 
 
 def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:
-    """Bound every cost alone; raise `Infeasible`, with the proof, when a budget cannot be met."""
+    """Bound every cost alone; raise `Infeasible`, with the proof, when no policy meets the budgets."""
     alone = [_least(problem, k, uncertainty) for k in range(problem.num_constraints + 1)]
-    for n, (least, budget) in enumerate(zip(alone[1:], problem.budgets, strict=True)):
-        if least > budget:
-            if problem.signs[n + 1] > 0:
-                raise Infeasible(f"constraint {n + 1}: the least attainable worst-case cost is {least:.6g}, the budget is {budget:.6g}")
-            raise Infeasible(f"constraint {n + 1}: the largest attainable worst-case utility is {-least:.6g}, the floor is {-budget:.6g}")
+    doubt = None
+    for n, (least, budget) in enumerate(zip(alone[1:], problem.budgets, strict=True), start=1):
+        if least.value > budget:
+            kind, limit = ("largest", "floor") if problem.signs[n] < 0 else ("least", "budget")
+            name = "utility" if problem.signs[n] < 0 else "cost"
+            shown = f"constraint {n}: the {kind} attainable worst-case {name} is {problem.signs[n] * least.value:.6g}"
+            shown += f", the {limit} is {problem.signs[n] * budget:.6g}"
+            if least.proven > budget:
+                raise Infeasible(shown)
+            doubt = f"{shown}; not proved: the error of the former is up to {least.value - least.proven:.2g}"
     nominal = None
     if uncertainty.contains_nominal(problem) and problem.num_states * problem.num_actions <= PROGRAM_SIZE:
         optimum = nominal_optimum(problem)
+        nominal = optimum.value if optimum.feasible else None
         if not optimum.feasible:
-            raise Infeasible("no policy meets all budgets together, not even in the nominal model (its linear program is infeasible)")
-        nominal = optimum.value
-    return Bounds(alone[0], np.array(alone[1:]), nominal, one_adversary(problem, uncertainty))
+            shown = (
+                "no policy meets all budgets together, not even in the nominal model (its linear program is infeasible)"
+            )
+            if _nominal_violation(problem) > 0:
+                raise Infeasible(shown)
+            doubt = doubt or f"{shown}; not proved: it may be by less than rounding"
+    constraints = np.array([least.proven for least in alone[1:]])
+    return Bounds(alone[0].proven, constraints, nominal, one_adversary(problem, uncertainty), doubt)
+
+
+class _Least(NamedTuple):
+    value: float  # of a cost over all policies, as computed
+    proven: float  # what it is at least; −∞ where the computation did not settle
+
+
+def _least(problem: RCMDP, index: int, uncertainty: Uncertainty) -> _Least:
+    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
+        # min over π of max over kernels ≥ max over kernels of min over π
+        singles = [_least(problem, index, FiniteKernels([kernel])) for kernel in uncertainty.kernels]
+        return _Least(max(least.value for least in singles), max(least.proven for least in singles))
+    found = robust_value_iteration(problem, uncertainty, index)
+    if found.error_bound == np.inf:  # no contraction: the nominal model still bounds from below
+        found = robust_value_iteration(problem, index=index)
+    return _Least(found.value, found.value - found.error_bound if found.settled else -np.inf)
+
+
+def _nominal_violation(problem: RCMDP) -> float:
+    """A proven lower bound on the largest excess over a budget, each in its cost's unit, of any policy in the nominal model.
+
+    For weights y ≥ 0 with sum 1 it is at least  min over π of Σ y_n (J_n − b_n)/u_n,  by value iteration. The best y are the
+    multipliers of the linear program  min t  s.t.  (J_n − b_n)/u_n ≤ t.
+    """
+    states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
+    units = _units(problem.costs[1:])
+    limits = problem.costs[1:].reshape(problem.num_constraints, -1) / units[:, None]
+    column = np.zeros((states, 1))
+    found = linprog(
+        np.append(np.zeros(states * actions), 1.0),
+        A_ub=np.hstack([limits, -np.ones((len(limits), 1))]),
+        b_ub=(1 - gamma) * problem.budgets / units,
+        A_eq=sp.hstack([_flow(problem), column]),
+        b_eq=(1 - gamma) * problem.initial,
+        bounds=[(0, None)] * (states * actions) + [(None, None)],
+        method="highs",
+    )
+    if found.status != 0:
+        return -np.inf
+    weights = np.maximum(-found.ineqlin.marginals, 0.0) / units
+    cost = np.tensordot(weights, problem.costs[1:], 1)
+    least = _minimise(problem, cost, Nominal(), np.zeros(states))
+    return least.value - least.error_bound - float(weights @ problem.budgets) if least.settled else -np.inf
+
+
+def _units(costs: Array) -> Array:
+    """What each cost (…, S, A) is measured in: its largest size, or 1 if it is zero."""
+    largest = np.abs(costs).max(axis=(-2, -1))
+    return np.where(largest > 0, largest, 1.0)
+
+
+def _flow(problem: RCMDP) -> sp.csr_array:
+    """Σ_a x(s',a) − γ Σ_{s,a} P(s'|s,a) x(s,a), (S, S·A)."""
+    leaves = sp.kron(sp.eye_array(problem.num_states), np.ones((1, problem.num_actions)), format="csr")
+    return leaves - problem.discount * problem.rows.matrix().T
 
 
 ITERATIONS = 12  # value iterations that the search for μ may take
@@ -180,36 +273,44 @@ CLOSE = 1e-7  # relative: what is left to gain when it stops
 class _Tangent(NamedTuple):
     """The bound as a function of μ, to first order."""
 
-    mu: np.ndarray  # (N,)
+    mu: Array  # (N,)
     value: float
-    slopes: np.ndarray  # (N,) J_n of the minimising policy under the one adversary, minus b_n
-    values: np.ndarray  # (S,)
+    slopes: Array  # (N,) J_n of the minimising policy under the one adversary, minus b_n
+    values: Array  # (S,)
 
 
 def one_adversary(problem: RCMDP, uncertainty: Uncertainty, tolerance: float = 1e-10) -> float | None:
     """The largest bound over μ that a few value iterations find; None for sets where it is not proven."""
     count = problem.num_constraints
-    if not (count and uncertainty.rectangular and uncertainty.modulus == 1.0):  # the last: the operator is monotone
+    known = uncertainty.rectangular or isinstance(uncertainty, StateRectangular)
+    if not (count and known and uncertainty.modulus == 1.0):  # the last: the operator is monotone
         return None
 
-    def tangent(mu: np.ndarray, start: np.ndarray) -> _Tangent:
+    def tangent(mu: Array, start: Array) -> _Tangent:
         total = 1 + float(mu.sum())
         cost = (problem.costs[0] + np.tensordot(mu, problem.costs[1:], 1)) / total
         found = _minimise(problem, cost, uncertainty, start, tolerance)
-        kernels = uncertainty.sweep(np.tile(found.values, (count + 1, 1)), problem.rows)
+        adversary = uncertainty.against(found.policy)
+        kernels = adversary.sweep(np.tile(found.values, (count + 1, 1)), problem.rows)
         slopes = evaluate_under(problem, found.policy, kernels).returns[1:] - problem.budgets
-        return _Tangent(mu, total * (found.value - found.error_bound) - float(mu @ problem.budgets), slopes, found.values)
+        return _Tangent(
+            mu, total * (found.value - found.error_bound) - float(mu @ problem.budgets), slopes, found.values
+        )
 
     best, left = tangent(np.zeros(count), np.zeros(problem.num_states)), ITERATIONS - 1
-    spans = np.maximum(np.ptp(problem.costs, axis=(1, 2)), 1e-12)
+    spans = np.ptp(problem.costs, axis=(1, 2))
+    spans = np.where(spans > 0, spans, _units(problem.costs))
+    noise = CLOSE * spans[0]  # where the bound is about 0
     for n in range(count):  # along one coordinate after the other: where the tangents on both sides meet
         low, high, at = best, None, max(best.mu[n], spans[0] / spans[n + 1])
         for _ in range(left // (count - n)):
             if low.slopes[n] <= 0:  # the constraint is slack there
                 break
             if high is not None:
-                across = (high.value - low.value + low.slopes[n] * low.mu[n] - high.slopes[n] * high.mu[n]) / (low.slopes[n] - high.slopes[n])
-                if low.value + low.slopes[n] * (across - low.mu[n]) - best.value <= CLOSE * max(1.0, abs(best.value)):
+                across = (high.value - low.value + low.slopes[n] * low.mu[n] - high.slopes[n] * high.mu[n]) / (
+                    low.slopes[n] - high.slopes[n]
+                )
+                if low.value + low.slopes[n] * (across - low.mu[n]) - best.value <= max(noise, CLOSE * abs(best.value)):
                     break
                 at = across if low.mu[n] < across < high.mu[n] else (low.mu[n] + high.mu[n]) / 2
             found, left = tangent(np.where(np.arange(count) == n, at, low.mu), low.values), left - 1
@@ -219,15 +320,3 @@ def one_adversary(problem: RCMDP, uncertainty: Uncertainty, tolerance: float = 1
             else:
                 high = found
     return best.value
-
-
-def _least(problem: RCMDP, index: int, uncertainty: Uncertainty) -> float:
-    """A proven lower bound on J_index over all policies, the error of its computation taken off."""
-    if isinstance(uncertainty, FiniteKernels) and not uncertainty.rectangular:
-        # min over π of max over kernels ≥ max over kernels of min over π
-        singles = [FiniteKernels([kernel]) for kernel in uncertainty.kernels]
-        return max(_least(problem, index, single) for single in singles)
-    found = robust_value_iteration(problem, index, uncertainty)
-    if found.error_bound == np.inf:  # no contraction: the nominal model still bounds from below
-        found = robust_value_iteration(problem, index)
-    return found.value - found.error_bound

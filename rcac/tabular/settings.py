@@ -1,6 +1,7 @@
 """The parts and numbers of a tabular method. A method is a row of these values, nothing more."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rcac.errors import InputError
@@ -27,7 +28,7 @@ class TabularSettings:
     stationarity: float = 1e-6  # sqp stops when no first-order improvement larger than this (relative) is left
     margin: float = 1e-7  # sqp aims this far (relative) inside each budget, so that its answer is inside
     starts: int = 1  # sqp: further starts are random; the best answer counts
-    start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) draws)
+    start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) samples)
 
     def __post_init__(self) -> None:
         for name, allowed in (CHOICES | {"start": ("uniform", "random")}).items():
@@ -42,7 +43,7 @@ class TabularSettings:
         for name in ("iterations", "levels", "starts"):
             self._require(name, lambda x: isinstance(x, int) and x >= 1, "a whole number ≥ 1")
 
-    def _require(self, name: str, holds, expected: str) -> None:
+    def _require(self, name: str, holds: Callable[[float], bool], expected: str) -> None:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
             raise InputError(f"{name}: {value!r} given, {expected} expected")

@@ -1,32 +1,48 @@
-"""The one loop of the tabular methods: evaluate, choose the cost to descend, step, keep the best iterate.
+"""The one loop of the tabular methods: evaluate, choose the cost to descend, step, remember the best iterate.
 
 A method is a switch and a step. The policy handed out is the best iterate by the method's own ranking, never just the last.
+
+A step that stops by itself (RSQP's) is started again from other policies, at most `STARTS` in all: while its answers are stalled or
+infeasible, and once to confirm a stationary one, since stationary policies need not be optimal. The confirmation is left
+out where the bounds prove the answer, and in problems so large that an evaluation takes long.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcac.chains import one_thread
 from rcac.errors import InputError
 from rcac.evaluation import Evaluation, Warm, evaluate_checked
+from rcac.evaluation.chains import factorised, one_thread
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
 from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
-from rcac.tabular.bounds import Bounds
+from rcac.tabular.bounds import Bounds, robust_value_iteration
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
 from rcac.tabular.steps import Natural, Projected, TabularStep
 from rcac.uncertainty.base import Uncertainty
 
+STARTS = 6  # of a step that stops by itself
+PROVEN = 1e-3  # relative gap to the bounds below which an answer needs no confirmation
+
 
 def first_policy(problem: RCMDP, start: str, seed: int) -> np.ndarray:
-    """Uniform, or the softmax of standard normal draws."""
+    """Uniform, or the softmax of standard normal samples."""
     shape = (problem.num_states, problem.num_actions)
     if start == "uniform":
         return np.full(shape, 1 / shape[1])
-    drawn = np.exp(np.random.default_rng(seed).normal(size=shape))
-    return drawn / drawn.sum(axis=1, keepdims=True)
+    policy: np.ndarray = np.exp(np.random.default_rng(seed).normal(size=shape))
+    policy /= policy.sum(axis=1, keepdims=True)
+    return policy
+
+
+def further_policy(problem: RCMDP, uncertainty: Uncertainty, number: int) -> np.ndarray:
+    """Where to start again: near the best policy for the objective alone, then at random."""
+    if number > 1:
+        return first_policy(problem, "random", number)
+    alone = robust_value_iteration(problem, uncertainty if uncertainty.rectangular else None, tolerance=1e-6)
+    return 0.9 * alone.policy + 0.1 / problem.num_actions
 
 
 def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertainty) -> TabularStep:
@@ -64,7 +80,9 @@ class Solver:
         self.step_part = make_step(settings, problem, uncertainty)
         self.total, self.position = settings.iterations, 0
         self.best: Iterate | None = None
-        self.history: dict[str, list] = {"returns": [], "index": [], "best": []}
+        self.reasons: list[str] = []  # why the step stopped, for each start before the present one
+        self.best_start = 0  # which one found `best`
+        self.history: dict[str, list[Any]] = {"returns": [], "index": [], "best": []}
         # the epigraph's level b_0 is bisected over [low, high], `levels` phases of equal length
         self.bisection = Bisection(bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount))
         self.phase_best = np.inf
@@ -85,7 +103,9 @@ class Solver:
 
     @property
     def stop_reason(self) -> str:
-        return self.step_part.stop_reason or ("iterations used" if self.position >= self.total else "not finished")
+        """Of the start that found the answer."""
+        last = self.step_part.stop_reason or ("iterations used" if self.position >= self.total else "not finished")
+        return [*self.reasons, last][self.best_start]
 
     def step(self) -> Step:
         with one_thread(self.problem):
@@ -94,20 +114,37 @@ class Solver:
     def _step(self) -> Step:
         before, problem = self.evaluation, self.problem
         if before is None:
-            index, kept = self.switch.choose(np.full(len(problem.budgets) + 1, -np.inf), problem.budgets), True
+            index, accepted = 0, True
             after = self._evaluate(self.current, None)
         else:
-            index = self.switch.choose(before.returns, problem.budgets)
-            proposal = self.step_part.propose(self.current, before, index, self.switch.weight(index))
+            weights = self.switch.weights(before.returns, problem.budgets)
+            index = int(np.argmax(weights))
+            proposal = self.step_part.propose(self.current, before, index, float(weights[index]))
             after = self._evaluate(proposal, before.warm)
-            kept = self.step_part.accept(before, after)
-        if kept:
+            accepted = self.step_part.accept(before, after)
+        if accepted:
             self.current, self.evaluation = after.policy, after
             self.warm = None if before is None else before.warm
         self.position += 1
         self._remember(after, index)
         self._bisect(after)
-        return self._report(after, index)
+        report = self._report(after, index)
+        if self.finished and self.position < self.total and self._starts_again():
+            self.reasons.append(self.step_part.stop_reason or "")
+            self.current = further_policy(problem, self.uncertainty, len(self.reasons))
+            self.evaluation, self.warm = None, None
+            self.step_part = make_step(self.settings, problem, self.uncertainty)
+        return report
+
+    def _starts_again(self) -> bool:
+        assert self.best is not None
+        if len(self.reasons) + 1 >= STARTS or self.problem.num_actions == 1:
+            return False
+        inside = violation(self.best.returns, self.problem.budgets) <= 0
+        if not (inside and self.stop_reason == "stationary"):
+            return True
+        objective, small = float(self.best.returns[0]), factorised(self.problem.num_states, len(self.problem.rows.data))
+        return small and not self.reasons and objective - self.bounds.best > PROVEN * abs(objective)
 
     def _evaluate(self, policy: np.ndarray, warm: Warm | None) -> Evaluation:
         return evaluate_checked(self.problem, policy, self.uncertainty, warm)
@@ -116,6 +153,7 @@ class Solver:
         merit = self.ranking.merit(evaluation.returns, self.problem.budgets)
         if self.best is None or merit < self.best.merit:
             self.best = Iterate(merit, evaluation.policy, evaluation.values, evaluation.returns, evaluation.error_bound)
+            self.best_start = len(self.reasons)
         self.history["returns"].append(evaluation.returns.tolist())
         self.history["index"].append(index)
         self.history["best"].append(self.best.returns.tolist())
@@ -140,7 +178,10 @@ class Solver:
             metrics[f"budget/{n}"] = limits[n - 1]
             terms.append(Term(self.labels[n], shown[n], limits[n - 1], met))
         metrics["switch/index"] = float(index)
-        metrics["evaluation/rounds"], metrics["evaluation/error_bound"] = float(evaluation.rounds), evaluation.error_bound
+        metrics["evaluation/rounds"], metrics["evaluation/error_bound"] = (
+            float(evaluation.rounds),
+            evaluation.error_bound,
+        )
         return Step(metrics | self.step_part.metrics(), tuple(terms), self.labels[index])
 
     def summary(self) -> dict[str, Any]:
@@ -165,7 +206,9 @@ class Solver:
     def policy(self) -> State:
         assert self.best is not None
         tensors = {"policy": self.best.policy, "values": self.best.values}
-        return State(tensors, {"kind": "tabular", "states": self.problem.num_states, "actions": self.problem.num_actions})
+        return State(
+            tensors, {"kind": "tabular", "states": self.problem.num_states, "actions": self.problem.num_actions}
+        )
 
     def images(self) -> dict[str, np.ndarray]:
         return {}
@@ -177,12 +220,23 @@ class Solver:
             tensors["warm/values"] = self.warm.values
             if self.warm.memory is not None:
                 tensors["warm/memory"] = self.warm.memory
-        tensors |= {f"refused/{i}": trial.policy for i, trial in enumerate(self.step_part.refused)}
+        tensors |= {f"piece/{i}": values for i, values in enumerate(self.step_part.pieces)}
         if self.best is not None:
-            tensors |= {"best/policy": self.best.policy, "best/values": self.best.values, "best/returns": self.best.returns}
+            tensors |= {
+                "best/policy": self.best.policy,
+                "best/values": self.best.values,
+                "best/returns": self.best.returns,
+            }
         data = {
-            "position": self.position, "history": self.history, "low": self.bisection.low, "high": self.bisection.high,
-            "phase_best": self.phase_best, "step": self.step_part.state(),
+            "position": self.position,
+            "history": self.history,
+            "low": self.bisection.low,
+            "high": self.bisection.high,
+            "phase_best": self.phase_best,
+            "evaluated": self.evaluation is not None,
+            "reasons": self.reasons,
+            "best_start": self.best_start,
+            "step": self.step_part.state(),
             "best": None if self.best is None else [list(self.best.merit), self.best.error_bound],
         }
         return State(tensors, data)
@@ -199,10 +253,11 @@ class Solver:
         self.position, self.history = data["position"], data["history"]
         self.bisection, self.phase_best = Bisection(data["low"], data["high"]), data["phase_best"]
         self.step_part.load(data["step"])
+        self.reasons, self.best_start = data["reasons"], data["best_start"]
+        count = sum(name.startswith("piece/") for name in tensors)
+        self.step_part.pieces = [tensors[f"piece/{i}"] for i in range(count)]
+        self.evaluation = self._evaluate(self.current, self.warm) if data["evaluated"] else None
         if self.position:
-            self.evaluation = self._evaluate(self.current, self.warm)
-            trials = [tensors[f"refused/{i}"] for i in range(len([name for name in tensors if name.startswith("refused/")]))]
-            self.step_part.refused = [self._evaluate(trial, self.evaluation.warm) for trial in trials]
             merit, error_bound = data["best"]
             self.best = Iterate(
                 tuple(merit), tensors["best/policy"], tensors["best/values"], tensors["best/returns"], error_bound

@@ -4,7 +4,7 @@
     projected   Π_Δ(π − α ∇J_i)               Euclidean projection onto the simplex, per state
     sqp         see `rcac.tabular.rsqp`
 
-A step proposes; the loop evaluates the proposal; the step then says whether it is kept.
+A step proposes; the loop evaluates the proposal; the step then accepts or rejects it.
 """
 
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ SMALLEST = 1e-16  # no action is lost for good: it can still grow back
 
 
 class TabularStep(Protocol):
-    refused: list[Evaluation]  # proposals not kept that the next one depends on
+    pieces: list[np.ndarray]  # (N+1, S) each: values that the next proposal depends on
 
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         """The policy to try next."""
 
     def accept(self, before: Evaluation, after: Evaluation) -> bool:
-        """Keep the proposal?"""
+        """Is the proposal accepted?"""
 
     def metrics(self) -> dict[str, float]:
         """What the step has to tell, by namespaced name."""
@@ -43,7 +43,8 @@ def tilt(policy: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     logits = np.log(np.maximum(policy, SMALLEST)) + exponent
     logits -= logits.max(axis=1, keepdims=True)
     grown = np.maximum(np.exp(logits), SMALLEST)
-    return grown / grown.sum(axis=1, keepdims=True)
+    normalised: np.ndarray = grown / grown.sum(axis=1, keepdims=True)
+    return normalised
 
 
 def project_to_simplex(rows: np.ndarray) -> np.ndarray:
@@ -52,15 +53,16 @@ def project_to_simplex(rows: np.ndarray) -> np.ndarray:
     excess = (np.cumsum(ordered, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
     last = (ordered > excess).sum(axis=1) - 1
     clipped = np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0)
-    return clipped / clipped.sum(axis=1, keepdims=True)  # remove the last rounding
+    exact: np.ndarray = clipped / clipped.sum(axis=1, keepdims=True)  # remove the last rounding
+    return exact
 
 
 @dataclass
-class _Plain:
-    """A step that is always kept and has nothing to remember."""
+class _AlwaysAccepted:
+    """A step that is always accepted and has nothing to remember."""
 
     step_size: float
-    refused: list[Evaluation] = field(default_factory=list)  # never any
+    pieces: list[np.ndarray] = field(default_factory=list)  # never any
 
     stop_reason = None
 
@@ -77,11 +79,11 @@ class _Plain:
         pass
 
 
-class Natural(_Plain):
+class Natural(_AlwaysAccepted):
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         return tilt(policy, -self.step_size * weight * evaluation.q_values[index])
 
 
-class Projected(_Plain):
+class Projected(_AlwaysAccepted):
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         return project_to_simplex(policy - self.step_size * weight * evaluation.gradients[index])

@@ -7,10 +7,12 @@ NumPy's broadcasting. Row functions are compiled by numba; `rowwise` uses both c
 is computed by one thread, so results do not depend on the number of threads.
 """
 
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -20,16 +22,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
+from numba.core import event
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Rows, compress
+from rcac.problem import RCMDP, Array, Rows, compress
+from rcac.uncertainty.vectorised import SMALL
 
 NEVER = 1e-14  # an action less likely than this is never taken, for those who iterate to a tolerance
+LOG = logging.getLogger("rcac")
 THREADING_PAYS = 1 << 16  # stored entries × values beyond which a second thread is worth its start
 
 
 @dataclass(frozen=True, eq=False)
-class Worst:
+class WorstCase:
     """Worst-case expectations of K values over M rows, and the kernels that attain them.
 
     Row m of kernel k is `data[k, indptr[m]:indptr[m+1]]` at `indices` (which may be (nnz,), shared by all k, or
@@ -56,7 +61,7 @@ class Worst:
 
     def dense(self, k: int, width: int) -> np.ndarray:
         """Kernel k, (M, S)."""
-        rows = self.matrix(k, width).toarray()
+        rows: Array = self.matrix(k, width).toarray()
         if self.amount is not None and self.direction is not None:
             rows += self.amount[k][:, None] * self.direction[k]
         return rows
@@ -94,11 +99,15 @@ class Uncertainty(ABC):
     modulus: float = 1.0  # Lipschitz constant of the worst-case expectation in V; 1 for sets of distributions
 
     @abstractmethod
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         """Worst cases of values (K, S) over all rows."""
 
+    def against(self, policy: np.ndarray) -> "Uncertainty":
+        """The set as the adversary of a policy (S, A); only sets whose rows share a budget ask which one."""
+        return self
+
     def check(self, problem: RCMDP) -> None:
-        """Refuse a problem whose shape does not fit this set's own arrays."""
+        """Reject a problem whose shape does not fit this set's own arrays."""
         radius = getattr(self, "radius", 0.0)
         if np.ndim(radius) and np.shape(radius) != (problem.num_states, problem.num_actions):
             raise InputError(
@@ -115,7 +124,13 @@ class Uncertainty(ABC):
 
         A radius that is an array belongs to the nominal rows: it has their leading shape.
         """
-        values, nominal = np.asarray(values, float), np.asarray(nominal, float)
+        try:
+            values, nominal = np.asarray(values, float), np.asarray(nominal, float)
+        except (TypeError, ValueError):
+            raise InputError("values, nominal: not arrays of numbers, (…, S) expected") from None
+        for name, array in (("values", values), ("nominal", nominal)):
+            if array.ndim == 0 or array.size == 0:
+                raise InputError(f"{name}: shape {array.shape} given, (…, S) with at least one state expected")
         if values.shape[-1] != nominal.shape[-1]:
             raise InputError(f"values: {values.shape[-1]} states given, nominal has {nominal.shape[-1]}")
         batch, width = np.broadcast_shapes(values.shape[:-1], nominal.shape[:-1]), values.shape[-1]
@@ -163,12 +178,32 @@ def threading_pays(values: np.ndarray, rows: Rows) -> bool:
     return len(values) * len(rows.data) > THREADING_PAYS
 
 
-def rowwise(function: Any) -> Callable:
+@cache
+def _announce_compilation() -> None:
+    """Say once, on stderr unless logging is told otherwise, that compiled code is not in numba's cache yet."""
+    event.register("numba:compile", _Announcement())
+
+
+class _Announcement(event.Listener):
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        ours = str(event.data["dispatcher"].py_func.__module__).startswith("rcac.")
+        if ours and not self.said:
+            self.said = True
+            LOG.warning("rcac: compiling for large problems, once on this machine: some seconds")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def rowwise(function: Any) -> Callable[..., Any]:
     """Compile a sweep `f(values, indptr, indices, data, …)` twice, and use threads where the work pays for them."""
     serial = njit(cache=True, error_model="numpy")(function)
     # numba's cache tells functions apart by name, not by options: the second version needs a name of its own
     twin = FunctionType(function.__code__, function.__globals__, function.__name__)
     twin.__qualname__ = f"{function.__qualname__}_threaded"
+    _announce_compilation()
     threaded = njit(cache=True, error_model="numpy", parallel=True)(twin)
 
     def run(values: np.ndarray, rows: Rows, *rest: Any) -> Any:
@@ -179,9 +214,22 @@ def rowwise(function: Any) -> Callable:
     return run
 
 
-@njit(cache=True, error_model="numpy")
-def assemble(policy, indptr, indices, data):
+def assemble(policy: Array, indptr: np.ndarray, indices: np.ndarray, data: Array) -> Array:
     """T (K, S, S) from kernels in compressed rows."""
+    if data.size > SMALL:
+        chains: Array = _assemble(policy, indptr, indices, data)
+        return chains
+    count, states = len(data), len(policy)
+    weights = np.repeat(policy.ravel(), np.diff(indptr))
+    origin = np.repeat(np.arange(states), np.diff(indptr[:: policy.shape[1]]))
+    place = np.arange(count)[:, None] * states + origin
+    entry = place * states + indices
+    chains = np.bincount(entry.ravel(), (weights * data).ravel(), count * states**2).astype(np.float64, copy=False)
+    return chains.reshape(count, states, states)
+
+
+@njit(cache=True, error_model="numpy")
+def _assemble(policy, indptr, indices, data):
     S, A = policy.shape
     out = np.zeros((len(data), S, S))
     for k in range(len(data)):

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Rows, compress
-from rcac.uncertainty.base import Uncertainty, Worst
+from rcac.problem import RCMDP, ROUNDED, Rows, compress, row_sum_tolerance
+from rcac.uncertainty.base import Uncertainty, WorstCase
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +33,15 @@ class FiniteKernels(Uncertainty):
         for i, kernel in enumerate(flat):
             if kernel.shape != flat[0].shape:
                 raise InputError(f"kernels[{i}]: shape {kernel.shape} given, {flat[0].shape} as the first expected")
-            sums = np.asarray(kernel.sum(axis=1)).ravel()
-            if not (np.abs(sums - 1) <= 1e-8).all():
-                m = int(np.argmax(~(np.abs(sums - 1) <= 1e-8)))
-                raise InputError(f"kernels[{i}]: row {m} sums to {sums[m]}, 1 expected")
             if kernel.min() < 0:
                 raise InputError(f"kernels[{i}]: {kernel.min()} given, probabilities ≥ 0 expected")
+            sums = np.asarray(kernel.sum(axis=1)).ravel()
+            precision = row_sum_tolerance(self.kernels[i], kernel.shape[1])
+            if not (np.abs(sums - 1) <= precision).all():
+                m = int(np.argmax(~(np.abs(sums - 1) <= precision)))
+                raise InputError(f"kernels[{i}]: row {m} sums to {sums[m]}, 1 expected")
+            if (np.abs(sums - 1) > ROUNDED).any():
+                flat[i] = compress(sp.csr_array(sp.diags_array(1 / sums) @ sp.csr_array(kernel))).matrix()
         # every kernel on the union of the supports, so that a row of any of them fits the same places
         models = tuple(compress(kernel) for kernel in flat)
         union = compress(sum((m.matrix() for m in models[1:]), models[0].matrix()))
@@ -68,15 +71,12 @@ class FiniteKernels(Uncertainty):
             for m in self.models
         )
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         union, data = self.union
         if len(rows.ids) and rows.ids.max() >= union.count:
             raise InputError(f"nominal: row {rows.ids.max()} given, the kernels have {union.count} rows")
         if rows.count != union.count or not np.array_equal(rows.ids, union.ids):
-            lengths = np.diff(union.indptr)[rows.ids]
-            ends = np.cumsum(lengths)
-            # place j of row m is indptr[m] + j, and entry (ends − lengths)[m] + j of the rows taken
-            places = np.repeat(union.indptr[rows.ids] - (ends - lengths), lengths) + np.arange(lengths.sum())
+            places = union.places(rows.ids)
             union, data = union.take(rows.ids), data[:, places]
         owner = np.repeat(np.arange(union.count), np.diff(union.indptr))
         expected = np.stack(
@@ -85,7 +85,7 @@ class FiniteKernels(Uncertainty):
         choice = np.argmax(expected, axis=0)  # (M, K)
         value = np.take_along_axis(expected, choice[None], axis=0)[0].T
         kernel = np.stack([data[choice[owner, k], np.arange(len(owner))] for k in range(len(values))])
-        return Worst(np.ascontiguousarray(value), union.indptr, union.indices, kernel)
+        return WorstCase(np.ascontiguousarray(value), union.indptr, union.indices, kernel)
 
 
 def _flat(i: int, kernel: Any) -> Any:

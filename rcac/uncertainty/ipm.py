@@ -16,7 +16,7 @@ import numpy as np
 
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows
-from rcac.uncertainty.base import Uncertainty, Worst, check_radius, per_row
+from rcac.uncertainty.base import Uncertainty, WorstCase, check_radius, per_row
 from rcac.uncertainty.nominal import Nominal
 
 
@@ -34,8 +34,11 @@ class LinearIPM(Uncertainty):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
-        features = np.array(self.features, dtype=float)
-        if features.ndim != 2 or not np.isfinite(features).all():
+        try:
+            features = np.array(self.features, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError("features: not an array of numbers, (S, d) expected") from None
+        if features.ndim != 2 or features.size == 0 or not np.isfinite(features).all():
             raise InputError(f"features: shape {features.shape} given, a finite array (S, d) expected")
         if not np.all(features[:, 0] == 1):
             s = int(np.argmax(features[:, 0] != 1))
@@ -57,7 +60,7 @@ class LinearIPM(Uncertainty):
         if len(self.features) != problem.num_states:
             raise InputError(f"features: {len(self.features)} states given, the problem has {problem.num_states}")
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         radius, inverse = per_row(self.radius, rows), self._inverse  # type: ignore[attr-defined]
         weights = values @ inverse.T  # (K, d)
         norm = np.linalg.norm(weights[:, 1:], axis=1)

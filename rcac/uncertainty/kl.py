@@ -6,338 +6,133 @@
                                                  once r ≥ −log p(top)
     penalty  max  qᵀV − θ KL(q‖p) = θ log E_p exp(V/θ)
 
-With u = V − max V over the support:  Z = E_p e^{βu},  m = E_q u,  KL(q_β‖p) = β m − log Z,  d KL/dβ = β Var_q(u).
+With u = V − V(c) for a state c:  Z = E_p e^{βu},  m = E_q u,  KL(q_β‖p) = β m − log Z,  d KL/dβ = β Var_q(u).
 √KL is nearly linear in β (exactly so for Gaussian V), so Newton runs on √KL(β) = √r, inside a bracket.
+
+An error ε of KL is one of ε/β in qᵀV. So log Z is computed as log1p(E_p expm1(βu)) where it is small, and c is the state
+with the most mass under q_β: then m and log Z are as small as they can be, and nothing overflows or vanishes.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import Rows
-from rcac.uncertainty.base import (
-    NEVER,
-    Uncertainty,
-    Worst,
-    blank,
-    chain_start,
-    check_radius,
-    expectation,
-    per_row,
-    rowwise,
-    threading_pays,
+from rcac.uncertainty import kl_compiled
+from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, per_row, threading_pays
+from rcac.uncertainty.kl_compiled import CARE, CLOSE, MAX_STEPS, TIE
+from rcac.uncertainty.vectorised import (
+    compiling_pays,
+    expectations,
+    owners,
+    row_maxima,
+    row_minima,
+    row_sums,
 )
 
-# exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
-# x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
-_LOG2E, _LN2_HI, _LN2_LO = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
-_ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept in the low bits
-_MAX_STEPS = 200
-_TIE = 1e-15  # values this close to the top, relative to the span, are the top
-_BLOCK = 32  # rows that share their scratch memory
-_CLOSE = 1e-6  # relative: the square of it is what a first-order correction leaves
+TINY, GAUSSIAN = 1e-16, 1e-8  # radii, and β in units of 1/span, where √KL is linear to rounding
+CHUNK = 1 << 20  # entries × values that are held in memory at once
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _exp(scale, x, out, power, bits):
-    """out = exp(scale·x) for scale·x ≤ 0 (at least e^−700); `power` is scratch, and `bits` the same memory as integers."""
-    for i in range(len(x)):
-        a = scale * x[i]
-        a = a if a > -700.0 else -700.0  # unlike max(), this has a vector instruction
-        shifted = a * _LOG2E + _ROUND
-        k = shifted - _ROUND
-        f = (a - k * _LN2_HI) - k * _LN2_LO
-        poly = 1.0 / 479001600.0
-        poly = poly * f + 1.0 / 39916800.0
-        poly = poly * f + 1.0 / 3628800.0
-        poly = poly * f + 1.0 / 362880.0
-        poly = poly * f + 1.0 / 40320.0
-        poly = poly * f + 1.0 / 5040.0
-        poly = poly * f + 1.0 / 720.0
-        poly = poly * f + 1.0 / 120.0
-        poly = poly * f + 1.0 / 24.0
-        poly = poly * f + 1.0 / 6.0
-        poly = poly * f + 0.5
-        poly = poly * f + 1.0
-        power[i] = shifted
-        out[i] = poly * f + 1.0
-    for i in range(len(x)):
-        bits[i] = (bits[i] + 1023) << 52
-    for i in range(len(x)):
-        out[i] *= power[i]
+class _Tilt(NamedTuple):
+    """Rows tilted by β."""
+
+    weights: np.ndarray  # (K, nnz) p e^{βu}, up to a factor for each row
+    total: np.ndarray  # (K, M) their sum
+    centred: np.ndarray  # (K, nnz) u − m
+    mean: np.ndarray  # (K, M) m, measured from the top
+    variance: np.ndarray  # (K, M)
+    divergence: np.ndarray  # (K, M) KL
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _moments(p, u, e):
-    """Z, Σ p u e, Σ p u² e."""
-    z, first, second = 0.0, 0.0, 0.0
-    for j in range(len(p)):
-        w = p[j] * e[j]
-        z += w
-        first += w * u[j]
-        second += w * u[j] * u[j]
-    return z, first, second
+def _tilt(u: np.ndarray, beta: np.ndarray, rows: Rows, owner: np.ndarray) -> _Tilt:
+    """u (K, nnz) is measured from the top of each row, β is (K, M)."""
+    p = rows.data
+    level = np.log(p) + beta[:, owner] * u
+    heaviest = level == row_maxima(level, rows)[:, owner]
+    at = row_maxima(np.where(heaviest, u, -np.inf), rows)
+    from_there = u - at[:, owner]
+    exponent = beta[:, owner] * from_there
+    weights = p * np.exp(np.minimum(exponent, 700.0))
+    if (exponent > 700.0).any():  # p is so small that their product is not
+        weights = np.where(exponent > 700.0, np.exp(np.log(p) + exponent), weights)
+    total = row_sums(weights, rows)
+    excess = row_sums(p * np.expm1(np.minimum(exponent, 700.0)), rows)
+    small = np.abs(excess) < 0.5
+    log_z = np.where(small, np.log1p(np.where(small, excess, 0.0)), np.log(total))
+    mean = row_sums(weights * from_there, rows) / total
+    centred = from_there - mean[:, owner]
+    variance = row_sums(weights * centred * centred, rows) / total
+    return _Tilt(weights, total, centred, at + mean, variance, beta * mean - log_z)
 
 
-@njit(cache=True, error_model="numpy")
-def _tilt(p, u, r, beta, e, power, bits):
-    """Find β with KL(q_β‖p) = r, from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m and the
-    last Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m))."""
-    root, lo, hi = np.sqrt(r), 0.0, np.inf
-    if not beta > 0.0:
-        e[:] = 1.0
-        z, first, second = _moments(p, u, e)
-        variance = second / z - (first / z) ** 2
-        beta = np.sqrt(2.0 * r / variance) if variance > 0.0 else -1.0 / np.min(u)
-    for _ in range(_MAX_STEPS):
-        _exp(beta, u, e, power, bits)
-        z, first, second = _moments(p, u, e)
-        mean = first / z
-        variance = max(second / z - mean * mean, 0.0)
-        kl = beta * mean - np.log(z)
-        distance = np.sqrt(max(kl, 0.0)) - root
-        slope = beta * variance / (2.0 * np.sqrt(max(kl, 1e-300)))
-        step = beta - distance / slope if slope > 0.0 else 0.0
-        if abs(distance) <= _CLOSE * root and abs(step - beta) <= _CLOSE * beta:
-            return beta, z, mean, step - beta, variance
-        if distance > 0.0:
-            hi = beta
-        else:
-            lo = beta
-        if hi < np.inf and hi - lo <= 4e-16 * hi:  # nothing left to gain at this precision
+class _Rows(NamedTuple):
+    """Values in each row."""
+
+    owner: np.ndarray  # (nnz,)
+    top: np.ndarray  # (K, M)
+    span: np.ndarray  # (K, M)
+    u: np.ndarray  # (K, nnz) (V − top)/span
+
+
+def _measured(values: np.ndarray, rows: Rows) -> _Rows:
+    owner, x = owners(rows), values[:, rows.indices]
+    top, low = row_maxima(x, rows), row_minima(x, rows)
+    span = top - low
+    u = (x - top[:, owner]) / np.where(span > 0, span, 1.0)[:, owner]
+    return _Rows(owner, top, span, np.where(u > -TIE, 0.0, u))
+
+
+def _ball(values: np.ndarray, rows: Rows, radius: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Worst-case expectations (K, M), kernels (K, nnz) and β (K, M), from a first guess of β (0: none)."""
+    owner, top, span, u = _measured(values, rows)
+    on_top = np.where(u == 0, rows.data, 0.0)
+    at_top, rest = row_sums(on_top, rows), row_sums(rows.data - on_top, rows)
+    largest = -np.where(rest < 0.5, np.log1p(-np.minimum(rest, 0.5)), np.log(at_top))
+    still, full = (span == 0) | (radius == 0), radius >= largest
+    root, done = np.sqrt(radius), still | full
+    unknown = ~done & ~(beta > 0) | (radius < TINY)
+    if unknown.any():
+        variance = _tilt(u, np.zeros_like(top), rows, owner).variance
+        guess = np.sqrt(2 * radius / np.where(variance > 0, variance, 2 * radius + 1e-300))
+        done |= (radius < TINY) & (guess < GAUSSIAN)
+        beta = np.where(unknown, guess, beta)
+    beta = np.where(still | full, 0.0, beta)
+    lo, hi, change = np.zeros_like(beta), np.full_like(beta, np.inf), np.zeros_like(beta)
+    for _ in range(MAX_STEPS):
+        tilted = _tilt(u, beta, rows, owner)
+        reached = np.sqrt(np.maximum(tilted.divergence, 0.0))
+        distance, slope = reached - root, beta * tilted.variance / (2 * np.maximum(reached, 1e-150))
+        step = np.where(slope > 0, beta - distance / np.where(slope > 0, slope, 1.0), 0.0)
+        near = (np.abs(distance) <= CLOSE * root) & (np.abs(step - beta) <= CLOSE * beta)
+        change = np.where(near & ~done, step - beta, change)
+        lo, hi = np.where(distance > 0, lo, beta), np.where(distance > 0, beta, hi)
+        done |= near | ((hi < np.inf) & (hi - lo <= 4e-16 * hi)) | ((tilted.variance == 0) & (distance <= 0))
+        if done.all():
             break
-        if not lo < step < hi:
-            if hi == np.inf:
-                step = 2.0 * beta
-            elif lo > 0.0:
-                step = np.sqrt(lo) * np.sqrt(hi)
-            else:
-                step = 0.1 * hi
-        beta = step
-    return beta, z, mean, 0.0, 0.0
+        between = np.where(lo > 0, np.sqrt(lo) * np.sqrt(np.where(hi < np.inf, hi, 1.0)), 0.1 * hi)
+        step = np.where((lo < step) & (step < hi), step, np.where(hi < np.inf, between, 2 * beta))
+        beta = np.where(done, beta, step)
+    factor = (1.0 + change[:, owner] * tilted.centred) / tilted.total[:, owner]
+    value = top + span * (tilted.mean + change * tilted.variance)
+    value = np.where(still, expectations(values, rows), np.where(full, top, value))
+    kernel = np.where(full[:, owner], on_top / at_top[:, owner], tilted.weights * factor)
+    return value, np.where(still[:, owner], rows.data, kernel), beta + change
 
 
-@njit(cache=True, error_model="numpy", fastmath=True)
-def _gather(v, indices, u):
-    """u = v[indices]; returns the largest and the smallest."""
-    top = low = v[indices[0]]
-    for j in range(len(u)):
-        x = v[indices[j]]
-        u[j] = x
-        top = x if x > top else top
-        low = x if x < low else low
-    return top, low
-
-
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _rescale(u, top, span):
-    """u ← (u − top)/span ∈ [−1, 0], so that no square overflows; ties with the top are made exact."""
-    factor = 1.0 / span
-    if factor == np.inf:  # a span that has no reciprocal
-        factor = 1.0
-        for j in range(len(u)):
-            u[j] = (u[j] - top) / span
-        top = 0.0
-    for j in range(len(u)):
-        x = (u[j] - top) * factor
-        u[j] = 0.0 if x > -_TIE else x
-
-
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _top_mass(u, p):
-    total = 0.0
-    for j in range(len(u)):
-        total += p[j] if u[j] == 0.0 else 0.0
-    return total
-
-
-@njit(cache=True, error_model="numpy")
-def _whole(values, longest):
-    """What rows that reach every state share: u (K, S), tops and lows (K,)."""
-    u, tops, lows = values.copy(), np.empty(len(values)), np.empty(len(values))
-    if longest == values.shape[1]:
-        for k in range(len(values)):
-            tops[k], lows[k] = np.max(values[k]), np.min(values[k])
-            if tops[k] > lows[k]:
-                _rescale(u[k], tops[k], tops[k] - lows[k])
-    return u, tops, lows
-
-
-@njit(cache=True, error_model="numpy")
-def _longest(indptr):
-    longest = 0
-    for m in range(len(indptr) - 1):
-        longest = max(longest, indptr[m + 1] - indptr[m])
-    return longest
-
-
-@rowwise
-def _ball(values, indptr, indices, data, radius, beta, value, tilts, kernel):
-    """Fills value (K, M), β (K, M), and how each row is tilted, `tilts` (K, M, 5); the kernel (K, nnz) too unless it has
-    no columns. With u = (V − top)/span the tilted row is  q = p · e^{βu} · (constant + slope·u)."""
-    K, M, S, longest, write = len(values), len(indptr) - 1, values.shape[1], _longest(indptr), kernel.shape[1] > 0
-    whole, tops, lows = _whole(values, longest)
-    for block in prange((K * M + _BLOCK - 1) // _BLOCK):
-        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
-        scratch_bits = scratch_power.view(np.int64)
-        for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
-            k, m = i // M, i % M
-            lo, n = indptr[m], indptr[m + 1] - indptr[m]
-            p, v, r, tilt = data[lo : lo + n], values[k], radius[m], tilts[k, m]
-            u, e = scratch_u[:n], scratch_e[:n]
-            if n == S:  # every state: the same u for all such rows
-                u = whole[k]
-                top, low = tops[k], lows[k]
-            else:
-                top, low = _gather(v, indices[lo : lo + n], u)
-                if top > low:
-                    _rescale(u, top, top - low)
-            tilt[0], tilt[1] = top, top - low
-            if r == 0.0 or top == low:
-                tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
-                value[k, m] = expectation(v, indices[lo : lo + n], p)
-                e[:] = 1.0
-            else:
-                at_top = _top_mass(u, p)
-                if r >= -np.log(at_top):
-                    tilt[2], tilt[3], tilt[4] = np.inf, 1.0 / at_top, 0.0
-                    value[k, m] = top
-                    _indicate(u, e)
-                else:
-                    found, z, mean, change, variance = _tilt(
-                        p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n]
-                    )
-                    beta[k, m] = found + change
-                    tilt[2], tilt[3], tilt[4] = found, (1.0 - change * mean) / z, change / z
-                    value[k, m] = top + (top - low) * (mean + change * variance)
-            if write:
-                _add(1.0, p, u, e, tilt, kernel[k, lo : lo + n])
-
-
-@njit(cache=True, error_model="numpy")
-def _indicate(u, e):
-    for j in range(len(u)):
-        e[j] = 1.0 if u[j] == 0.0 else 0.0
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _add(weight, p, u, e, tilt, out):
-    """out += weight · q."""
-    constant, slope = weight * tilt[3], weight * tilt[4]
-    for j in range(len(p)):
-        out[j] += p[j] * e[j] * (constant + slope * u[j])
-
-
-@njit(cache=True, error_model="numpy")
-def _again(v, indices, whole, tilt, u, e, power, bits):
-    """u and e = e^{βu} of a row whose tilt is known; returns u, which is `whole` where the row reaches every state."""
-    if tilt[1] == 0.0:
-        u[:] = 0.0
-        e[:] = 1.0
-        return u
-    if len(u) == len(whole):
-        u = whole
-    else:
-        _gather(v, indices, u)
-        _rescale(u, tilt[0], tilt[1])
-    if tilt[2] == np.inf:
-        _indicate(u, e)
-    else:
-        _exp(tilt[2], u, e, power, bits)
-    return u
-
-
-@rowwise
-def _mix(values, indptr, indices, data, tilts, policy, out):
-    """T (K, S, S) += Σ_a π(a|s) q(·|s,a)."""
-    K, (S, A), longest = len(values), policy.shape, _longest(indptr)
-    whole = _whole(values, longest)[0]
-    for i in prange(K * S):
-        k, s = i // S, i % S
-        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
-        scratch_bits, scratch_q = scratch_power.view(np.int64), np.empty(longest)
-        for a in range(A):
-            if policy[s, a] == 0.0:
-                continue
-            m = s * A + a
-            lo, n = indptr[m], indptr[m + 1] - indptr[m]
-            e, p, states = scratch_e[:n], data[lo : lo + n], indices[lo : lo + n]
-            u = _again(values[k], states, whole[k], tilts[k, m], scratch_u[:n], e, scratch_power[:n], scratch_bits[:n])
-            if n == S:  # every state, in order
-                _add(policy[s, a], p, u, e, tilts[k, m], out[k, s])
-            else:
-                q = scratch_q[:n]
-                q[:] = 0.0
-                _add(policy[s, a], p, u, e, tilts[k, m], q)
-                for j in range(n):
-                    out[k, s, states[j]] += q[j]
-
-
-@rowwise
-def _mix_sparsely(values, indptr, indices, data, tilts, policy, start, states, out):
-    """One value's chain, T(s,·) = Σ_a π(a|s) q(·|s,a), in compressed rows."""
-    (S, A), longest = policy.shape, _longest(indptr)
-    whole = _whole(values, longest)[0]
-    for s in prange(S):
-        u, e, power, i = np.empty(longest), np.empty(longest), np.empty(longest), start[s]
-        for a in range(A):
-            if policy[s, a] > NEVER:
-                m = s * A + a
-                lo, n = indptr[m], indptr[m + 1] - indptr[m]
-                own, bits = indices[lo : lo + n], power[:n].view(np.int64)
-                tilted = _again(values[0], own, whole[0], tilts[m], u[:n], e[:n], power[:n], bits)
-                states[i : i + n] = own
-                out[i : i + n] = 0.0
-                _add(policy[s, a], data[lo : lo + n], tilted, e[:n], tilts[m], out[i : i + n])
-                i += n
-
-
-@rowwise
-def _write(values, indptr, indices, data, tilts, kernel):
-    """The tilted rows, kernel (K, nnz) += q."""
-    K, M, whole = len(values), len(indptr) - 1, _whole(values, _longest(indptr))[0]
-    for i in prange(K * M):
-        k, m = i // M, i % M
-        lo, n = indptr[m], indptr[m + 1] - indptr[m]
-        e, power, p, states = np.empty(n), np.empty(n), data[lo : lo + n], indices[lo : lo + n]
-        u = _again(values[k], states, whole[k], tilts[k, m], np.empty(n), e, power, power.view(np.int64))
-        _add(1.0, p, u, e, tilts[k, m], kernel[k, lo : lo + n])
-
-
-@rowwise
-def _penalty(values, indptr, indices, data, theta, linear, value, kernel):
-    K, M = len(values), len(indptr) - 1
-    tops, excess = np.empty(K), np.empty_like(values)
-    for k in range(K):
-        tops[k] = np.max(values[k])
-        for s in range(values.shape[1]):
-            excess[k, s] = np.expm1((values[k, s] - tops[k]) / theta)
-    for i in prange(K * M):
-        k, m = i // M, i % M
-        lo, hi = indptr[m], indptr[m + 1]
-        p, q, v = data[lo:hi], kernel[k, lo:hi], values[k]
-        # one shift for all rows: log E e^{u/θ} = log1p(E expm1(u/θ)), exact for large θ too
-        shifted, top = expectation(excess[k], indices[lo:hi], p), tops[k]
-        if shifted > -0.9:
-            log_z, scale = np.log1p(shifted), 1.0 / (1.0 + shifted)
-            for j in range(hi - lo):
-                q[j] = p[j] * ((1.0 + excess[k, indices[lo + j]]) * scale)
-        else:  # this row does not reach the top: shift by its own
-            top, z = -np.inf, 0.0
-            for j in range(lo, hi):
-                top = max(top, v[indices[j]])
-            for j in range(hi - lo):
-                q[j] = p[j] * np.exp((v[indices[lo + j]] - top) / theta)
-                z += q[j]
-            for j in range(hi - lo):
-                q[j] /= z
-            log_z = np.log(z)
-        value[k, m] = expectation(v, indices[lo:hi], q) if linear else top + theta * log_z
+def _penalty(values: np.ndarray, rows: Rows, temperature: float, linear: bool) -> tuple[np.ndarray, np.ndarray]:
+    x, owner = values[:, rows.indices], owners(rows)
+    top = row_maxima(x, rows)
+    exponent = (x - top[:, owner]) / temperature
+    weights, excess = rows.data * np.exp(exponent), row_sums(rows.data * np.expm1(exponent), rows)
+    total = row_sums(weights, rows)
+    small = excess > -0.5
+    kernel = weights / total[:, owner]
+    if linear:
+        return row_sums(kernel * x, rows), kernel
+    return top + temperature * np.where(small, np.log1p(np.where(small, excess, 0.0)), np.log(total)), kernel
 
 
 @dataclass(frozen=True)
@@ -345,49 +140,36 @@ class KLBall(Uncertainty):
     """All q with KL(q‖p) ≤ radius; they share the support of p. `radius` is a number or (S, A)."""
 
     radius: float | np.ndarray
-    tolerance = 1e-11
+    tolerance = 1e-12
     smooth = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         # memory: β of each (value, row) in units of the row's span
-        shape = (len(values), rows.count)
+        shape, radius = (len(values), rows.count), per_row(self.radius, rows)
         beta = memory.copy() if memory is not None and memory.shape == shape else np.zeros(shape)
+        if not compiling_pays(values, rows):
+            value, kernel, beta = _ball(values, rows, radius, beta)
+            return WorstCase(value, rows.indptr, rows.indices, kernel, beta)
         value, tilts = np.empty(shape), np.empty((*shape, 5))
         large = threading_pays(values, rows)  # then its kernels are not written out: what is asked for is seldom they
         kernel = np.zeros((len(values), 0 if large else len(rows.data)))
-        _ball(values, rows, per_row(self.radius, rows), beta, value, tilts, kernel)
-        if not large:
-            return Worst(value, rows.indptr, rows.indices, kernel, beta)
-        return _Tilted(value, rows.indptr, rows.indices, None, beta, values=values, rows=rows, tilts=tilts)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Tilted(Worst):
-    """Worst kernels that are remembered by how their rows are tilted."""
-
-    values: np.ndarray  # (K, S)
-    rows: Rows
-    tilts: np.ndarray  # (K, M, 5)
-
-    @cached_property
-    def data(self) -> np.ndarray:
-        kernel = np.zeros((len(self.values), len(self.rows.data)))
-        _write(self.values, self.rows, self.tilts, kernel)
-        return kernel
-
-    def chain(self, k: int, policy: np.ndarray) -> sp.csr_array:
-        start = chain_start(policy, self.indptr)
-        found = np.empty(start[-1], np.int32), np.empty(start[-1])
-        _mix_sparsely(self.values[k : k + 1], self.rows, self.tilts[k], policy, start, *found)
-        return sp.csr_array((found[1], found[0], start), shape=(len(policy), len(policy)))
-
-    def mixed(self, policy: np.ndarray) -> np.ndarray:
-        chains = np.zeros((len(self.values), len(policy), len(policy)))
-        _mix(self.values, self.rows, self.tilts, policy, chains)
-        return chains
+        kl_compiled.ball(values, rows, radius, beta, value, tilts, kernel)
+        tilted = kl_compiled.Tilted(
+            value, rows.indptr, rows.indices, None if large else kernel, beta, values=values, rows=rows, tilts=tilts
+        )
+        careful = np.flatnonzero((beta == CARE).any(axis=0))
+        if not len(careful):
+            return tilted if large else WorstCase(value, rows.indptr, rows.indices, kernel, beta)
+        kernel = tilted.data
+        for some in np.array_split(careful, 1 + len(values) * len(rows.data) // CHUNK):
+            value[:, some], part, beta[:, some] = _ball(
+                values, rows.take(some), radius[some], np.zeros((len(values), len(some)))
+            )
+            kernel[:, rows.places(some)] = part
+        return WorstCase(value, rows.indptr, rows.indices, kernel, beta)
 
 
 @dataclass(frozen=True)
@@ -399,7 +181,7 @@ class KLPenalty(Uncertainty):
     within a row, its gradient d·Q/(1−γ) is approximate, and evaluation may fail to settle (it says so).
     """
 
-    temperature: float | np.ndarray
+    temperature: float
     value: str = "soft"
     smooth = True
 
@@ -418,7 +200,11 @@ class KLPenalty(Uncertainty):
     def modulus(self) -> float:  # type: ignore[override]
         return 1.0 if self.value == "soft" else np.inf
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        value, kernel = blank(values, rows)
-        _penalty(values, rows, self.temperature, self.value == "linear", value, kernel)
-        return Worst(value, rows.indptr, rows.indices, kernel)
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
+        linear = self.value == "linear"
+        if compiling_pays(values, rows):
+            value, kernel = blank(values, rows)
+            kl_compiled.penalty(values, rows, self.temperature, linear, value, kernel)
+        else:
+            value, kernel = _penalty(values, rows, self.temperature, linear)
+        return WorstCase(value, rows.indptr, rows.indices, kernel)

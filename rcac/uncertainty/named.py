@@ -16,54 +16,67 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
+from rcac import uncertainty as sets
 from rcac.errors import InputError
 from rcac.problem import RCMDP
-from rcac.uncertainty.base import Uncertainty
-from rcac.uncertainty.chi_square import ChiSquare
-from rcac.uncertainty.finite import FiniteKernels
-from rcac.uncertainty.ipm import LinearIPM
-from rcac.uncertainty.kl import KLBall, KLPenalty
-from rcac.uncertainty.nominal import Nominal
-from rcac.uncertainty.tv import TotalVariation
-from rcac.uncertainty.wasserstein import Wasserstein
 
-Radius = float | str | list  # a number, or one for each (s,a): a .npy file, or rows
+Radius = float | str | list[list[float]]  # a number, or one for each (s,a): a .npy file, or rows
 
 ALL_MOVES = 4_000  # states beyond which moves between all pairs of them take gigabytes
 ALL_FEATURES = 2_000  # states beyond which a complete basis takes minutes
 
 
-def nominal(problem: RCMDP) -> Uncertainty:
-    return Nominal()
+def nominal(problem: RCMDP) -> Any:
+    return sets.Nominal()
 
 
-def kl_ball(problem: RCMDP, radius: Radius) -> Uncertainty:
-    return KLBall(_radius(radius))
+def kl_ball(problem: RCMDP, radius: Radius) -> Any:
+    return sets.KLBall(_radius(radius))
 
 
-def kl_penalty(problem: RCMDP, temperature: float | None, value: str) -> Uncertainty:
-    return KLPenalty(temperature, value)  # type: ignore[arg-type]
+def kl_penalty(problem: RCMDP, temperature: float | None, value: str) -> Any:
+    return sets.KLPenalty(temperature, value)  # type: ignore[arg-type]
 
 
-def total_variation(problem: RCMDP, radius: Radius, within_support: bool) -> Uncertainty:
-    return TotalVariation(_radius(radius), within_support=within_support)
+def total_variation(problem: RCMDP, radius: Radius, within_support: bool) -> Any:
+    return sets.TotalVariation(_radius(radius), within_support=within_support)
 
 
-def chi_square(problem: RCMDP, radius: Radius) -> Uncertainty:
-    return ChiSquare(_radius(radius))
+def chi_square(problem: RCMDP, radius: Radius) -> Any:
+    return sets.ChiSquare(_radius(radius))
 
 
-def wasserstein(problem: RCMDP, radius: Radius, metric: str) -> Uncertainty:
-    return Wasserstein(_radius(radius), steps_between(problem) if metric == "steps" else _load("metric", metric))
+def cressie_read(problem: RCMDP, radius: Radius, power: float) -> Any:
+    return sets.CressieRead(_radius(radius), power)
 
 
-def linear_ipm(problem: RCMDP, radius: Radius, features: str) -> Uncertainty:
+def contamination(problem: RCMDP, radius: Radius) -> Any:
+    return sets.Contamination(_radius(radius))
+
+
+def cvar(problem: RCMDP, alpha: Radius) -> Any:
+    return sets.CVaR(_radius(alpha, "alpha", "in (0, 1]"))
+
+
+def state_l1(problem: RCMDP, radius: Radius, weights: Radius, within_support: bool) -> Any:
+    return sets.StateL1(_per_state(radius), _radius(weights, "weights", "> 0"), within_support)
+
+
+def state_l2(problem: RCMDP, radius: Radius, weights: Radius, within_support: bool) -> Any:
+    return sets.StateL2(_per_state(radius), _radius(weights, "weights", "> 0"), within_support)
+
+
+def wasserstein(problem: RCMDP, radius: Radius, metric: str) -> Any:
+    return sets.Wasserstein(_radius(radius), steps_between(problem) if metric == "steps" else _load("metric", metric))
+
+
+def linear_ipm(problem: RCMDP, radius: Radius, features: str) -> Any:
     complete = features == "complete"
     known = complete_features(problem.num_states) if complete else _dense("features", features)
-    return LinearIPM(_radius(radius), known)
+    return sets.LinearIPM(_radius(radius), known)
 
 
-def finite(problem: RCMDP, kernels: str, rectangular: bool) -> Uncertainty:
+def finite(problem: RCMDP, kernels: str, rectangular: bool) -> Any:
     found = _load("kernels", kernels, several=True)
     if sp.issparse(found):  # one below the other
         size = problem.num_states * problem.num_actions
@@ -72,12 +85,15 @@ def finite(problem: RCMDP, kernels: str, rectangular: bool) -> Uncertainty:
         found = [found[first : first + size] for first in range(0, found.shape[0], size)]
     elif isinstance(found, np.ndarray):
         found = list(found) if found.ndim == 4 else [found]
-    return FiniteKernels(found, rectangular)
+    return sets.FiniteKernels(found, rectangular)
 
 
-NAMED: dict[str, Callable[..., Uncertainty]] = {
+NAMED: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (nominal, kl_ball, kl_penalty, total_variation, chi_square, wasserstein, linear_ipm, finite)
+    for function in (
+        *(nominal, kl_ball, kl_penalty, total_variation, chi_square, wasserstein, linear_ipm, finite),
+        *(cressie_read, contamination, cvar, state_l1, state_l2),
+    )
 }
 
 
@@ -116,22 +132,26 @@ def complete_features(states: int) -> np.ndarray:
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, RuntimeError, zipfile.BadZipFile)
 
 
-def _radius(given: Radius) -> Any:
-    expected = "a number ≥ 0 or a .npy file (S, A)"
+def _per_state(given: Radius) -> Any:
+    return _radius(given, shape="(S,)")
+
+
+def _radius(given: Radius, field: str = "radius", kind: str = "≥ 0", shape: str = "(S, A)") -> Any:
+    expected = f"a number {kind} or a .npy file {shape}"
     if given is None or isinstance(given, bool):
-        raise InputError(f"radius: {given} given, {expected} expected")
+        raise InputError(f"{field}: {given} given, {expected} expected")
     if not isinstance(given, str):
         return given
     with contextlib.suppress(ValueError):
         return float(given)  # 1e-3 is text in YAML
-    return _dense("radius", given, expected)
+    return _dense(field, given, expected)
 
 
 def _dense(field: str, path: str, expected: str = "a .npy file of one array") -> np.ndarray:
-    found = _load(field, path, expected)
+    found: Any = _load(field, path, expected)
     if sp.issparse(found):
         raise InputError(f"{field}: {path!r} (a sparse matrix) given, {expected} expected")
-    return found
+    return np.asarray(found)
 
 
 def _load(field: str, path: str, expected: str = "a .npy or .npz file of plain arrays", several: bool = False) -> Any:

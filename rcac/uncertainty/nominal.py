@@ -7,11 +7,12 @@ import numpy as np
 from numba import prange
 
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, expectation, rowwise
+from rcac.uncertainty.base import Uncertainty, WorstCase, expectation, rowwise
+from rcac.uncertainty.vectorised import compiling_pays, expectations
 
 
 @rowwise
-def _nominal(values, indptr, indices, data):
+def _compiled(values, indptr, indices, data):
     K, M = len(values), len(indptr) - 1
     value = np.empty((K, M))
     for i in prange(K * M):
@@ -27,6 +28,6 @@ class Nominal(Uncertainty):
 
     smooth = True
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        value = _nominal(values, rows)
-        return Worst(value, rows.indptr, rows.indices, np.broadcast_to(rows.data, (len(values), len(rows.data))))
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
+        value = _compiled(values, rows) if compiling_pays(values, rows) else expectations(values, rows)
+        return WorstCase(value, rows.indptr, rows.indices, np.broadcast_to(rows.data, (len(values), len(rows.data))))

@@ -10,12 +10,13 @@ import numpy as np
 from numba import prange
 
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, expectation, per_row, rowwise
 from rcac.uncertainty.sorting import ascending, ranks
+from rcac.uncertainty.vectorised import compiling_pays, expectations, padded
 
 
 @rowwise
-def _total_variation(values, indptr, indices, data, radius, order, rank, free, value, states, kernel):
+def _compiled(values, indptr, indices, data, radius, order, rank, free, value, states, kernel):
     """The receiving state is an additional last entry of each row."""
     K, M = len(values), len(indptr) - 1
     for i in prange(K * M):
@@ -34,15 +35,40 @@ def _total_variation(values, indptr, indices, data, radius, order, rank, free, v
         if r > 0.0:
             for j in ascending(order[k], rank[k], indices[lo:hi]):
                 gain = v[top] - v[indices[lo + j]]
-                share = min(q[j], r - moved)
-                if share <= 0.0 or gain <= 0.0:
+                part = min(q[j], r - moved)
+                if part <= 0.0 or gain <= 0.0:
                     break
-                q[j] -= share
-                moved += share
-                total += share * gain
+                q[j] -= part
+                moved += part
+                total += part * gain
         states[k, start + hi - lo] = top
         kernel[k, start + hi - lo] = moved
         value[k, m] = total
+
+
+def _vectorised(
+    values: np.ndarray, rows: Rows, radius: np.ndarray, free: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = padded(rows)
+    x = np.where(table.real, values[:, table.states], np.inf)  # (K, M, L)
+    reached = np.where(table.real, x, -np.inf)
+    last = np.take_along_axis(np.broadcast_to(table.states, x.shape), reached.argmax(axis=-1)[..., None], -1)[..., 0]
+    top = np.broadcast_to(values.argmax(axis=1)[:, None], last.shape) if free else last
+    best = np.take_along_axis(values, top, axis=1)
+    order = np.argsort(x, axis=-1, kind="stable")
+    up = np.take_along_axis(x, order, -1)
+    p = np.take_along_axis(np.broadcast_to(table.mass, x.shape), order, -1)
+    gain = np.maximum(best[..., None] - up, 0.0)  # 0 for what is filled up
+    before = np.zeros_like(p)
+    np.cumsum(p[..., :-1], axis=-1, out=before[..., 1:])
+    part = np.where(gain > 0, np.clip(radius[:, None] - before, 0.0, p), 0.0)
+    moved = np.empty_like(part)
+    np.put_along_axis(moved, order, part, -1)
+    kernel = np.concatenate([table.mass - moved, part.sum(axis=-1)[..., None]], axis=-1)
+    states = np.concatenate([np.broadcast_to(table.states, x.shape), top[..., None]], axis=-1)
+    real = np.concatenate([table.real, np.ones((rows.count, 1), bool)], axis=-1)
+    value = expectations(values, rows) + (part * gain).sum(axis=-1)
+    return value, states[:, real].astype(np.int32), kernel[:, real]
 
 
 @dataclass(frozen=True)
@@ -55,11 +81,12 @@ class TotalVariation(Uncertainty):
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        order, rank = ranks(values)
-        value, kernel = blank(values, rows, extra=1)
-        states = np.empty(kernel.shape, np.int32)
-        _total_variation(
-            values, rows, per_row(self.radius, rows), order, rank, not self.within_support, value, states, kernel
-        )
-        return Worst(value, rows.indptr + np.arange(rows.count + 1), states, kernel)
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
+        radius, free = per_row(self.radius, rows), not self.within_support
+        if compiling_pays(values, rows):
+            value, kernel = blank(values, rows, extra=1)
+            states = np.empty(kernel.shape, np.int32)
+            _compiled(values, rows, radius, *ranks(values), free, value, states, kernel)
+        else:
+            value, states, kernel = _vectorised(values, rows, radius, free)
+        return WorstCase(value, rows.indptr + np.arange(rows.count + 1), states, kernel)

@@ -5,7 +5,7 @@
 Mass at j may go to any t at price d(j,t). For each origin only the upper concave hull of the points (d(j,t), V_t)
 matters; its edges have falling slopes (gain per distance), and the best plan takes edges of all origins by slope
 until the radius is spent: a fractional knapsack, exact, with at most one origin split between two targets. Hulls
-depend on V and d alone, so all rows share them.
+depend on V and d alone, so all rows part them.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from numba import njit, prange
 
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows
-from rcac.uncertainty.base import Uncertainty, Worst, blank, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, per_row, rowwise
+from rcac.uncertainty.nominal import Nominal
 
 
 @njit(cache=True, error_model="numpy")
@@ -54,16 +55,15 @@ def _hulls(v, start, target, distance):
 def _transport(
     values, indptr, indices, data, radius, first, count, end, dd, dv, rank, order, origin, value, states, kernel
 ):
-    """One value only (hulls differ between values); the split origin's other part is an additional last entry."""
+    """One value only (hulls differ between values), from its nominal expectations; the split origin's other part is an additional last entry."""
     M, S = len(indptr) - 1, values.shape[1]
     for m in prange(M):
-        lo, hi, v, left = indptr[m], indptr[m + 1], values[0], radius[m]
+        lo, hi, left = indptr[m], indptr[m + 1], radius[m]
         a, n = lo + m, hi - lo
         states[a : a + n] = indices[lo:hi]
         kernel[a : a + n] = data[lo:hi]
         states[a + n], kernel[a + n] = indices[lo], 0.0
-        total = expectation(v, indices[lo:hi], data[lo:hi])
-        value[m] = total
+        total = value[m]
         if left == 0.0:
             continue
         if n == S:
@@ -89,10 +89,10 @@ def _transport(
                 states[a + j] = end[e]
                 total += data[lo + j] * dv[e]
             else:
-                share = left / price
-                kernel[a + j] = data[lo + j] * (1.0 - share)
-                states[a + n], kernel[a + n] = end[e], data[lo + j] * share
-                total += data[lo + j] * dv[e] * share
+                part = left / price
+                kernel[a + j] = data[lo + j] * (1.0 - part)
+                states[a + n], kernel[a + n] = end[e], data[lo + j] * part
+                total += data[lo + j] * dv[e] * part
                 break
         value[m] = total
 
@@ -112,10 +112,12 @@ class Wasserstein(Uncertainty):
         object.__setattr__(self, "radius", check_radius(self.radius))
         sparse = sp.issparse(self.metric)
         try:
-            matrix: Any = sp.csr_array(self.metric, dtype=float, copy=True) if sparse else np.array(self.metric, dtype=float)
+            matrix: Any = (
+                sp.csr_array(self.metric, dtype=float, copy=True) if sparse else np.array(self.metric, dtype=float)
+            )
         except (TypeError, ValueError):
             raise InputError("metric: not an array of numbers, (S, S) expected") from None
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
             raise InputError(f"metric: shape {matrix.shape} given, (S, S) expected")
         size = matrix.shape[0]
         if sparse:
@@ -143,8 +145,9 @@ class Wasserstein(Uncertainty):
         if states != problem.num_states:
             raise InputError(f"metric: {states} states given, the problem has {problem.num_states}")
 
-    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> Worst:
-        radius, (value, kernel) = per_row(self.radius, rows), blank(values, rows, extra=1)
+    def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
+        radius, kernel = per_row(self.radius, rows), blank(values, rows, extra=1)[1]
+        value = Nominal().sweep(values, rows).value
         states = np.empty(kernel.shape, np.int32)
         for k, v in enumerate(values):
             first, count, end, dd, dv, slope = _hulls(v, *self._moves)  # type: ignore[attr-defined]
@@ -154,4 +157,4 @@ class Wasserstein(Uncertainty):
             origin = np.repeat(np.arange(len(v)), count)
             hulls = (first, count, end, dd, dv, rank, order, origin)
             _transport(v[None], rows, radius, *hulls, value[k], states[k], kernel[k])
-        return Worst(value, rows.indptr + np.arange(rows.count + 1), states, kernel)
+        return WorstCase(value, rows.indptr + np.arange(rows.count + 1), states, kernel)

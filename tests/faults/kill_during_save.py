@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rcac.experiment.checkpoint import load, load_latest, save
 from rcac.learner import State
+from rcac.runs.checkpoint import load, load_latest, save
 
 IDENTITY = {"env": "toy"}
 

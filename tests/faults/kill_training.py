@@ -11,13 +11,12 @@ import sys
 import time
 from pathlib import Path
 
-import torch.utils.tensorboard  # noqa: F401  here once, and not again in every process that is killed
-from toy_learner import ToyLearner
+from toy_learner import ToyLearner, train_toy
 
-from rcac.experiment import checkpoint
-from rcac.experiment.metrics import read_metrics
-from rcac.experiment.runfolder import RunFolder
-from rcac.experiment.runner import run
+import rcac.runs.loggers.tensorboard  # noqa: F401  here once, and not again in every process that is killed
+from rcac.runs import checkpoint
+from rcac.runs.folder import RunFolder
+from rcac.runs.loggers.csv import read_metrics
 
 EVERY = 10
 
@@ -25,16 +24,7 @@ EVERY = 10
 def train(path: Path) -> None:
     learner = ToyLearner(total=60)
     learner.pause = 0.01  # 0.6 s in all, several lives long
-    run(
-        learner,
-        RunFolder.open(path),
-        checkpoint_every=EVERY,
-        keep=2,
-        identity={"env": "toy", "algo": "descent"},
-        progress=False,
-        hyperparameters={},
-        resume=checkpoint.latest(path) is not None,
-    )
+    train_toy(learner, RunFolder.open(path), checkpoint_every=EVERY, resume=checkpoint.latest(path) is not None)
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ import signal
 import sys
 import time
 
-from toy_learner import ToyLearner
+from toy_learner import ToyLearner, train_toy
 
 from rcac.errors import InputError
-from rcac.experiment.runfolder import RunFolder
-from rcac.experiment.runner import TrainingStopped, run
+from rcac.runs.folder import RunFolder
+from rcac.runs.loop import TrainingStopped
 
 
 def main() -> int:
@@ -33,16 +33,8 @@ def main() -> int:
             learner.at[position] = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
             if position == 0:
                 learner.at[0]()
-        outcome = run(
-            learner,
-            folder,
-            checkpoint_every=options.get("checkpoint_every", 10),
-            keep=2,
-            identity={"env": "toy", "algo": "descent"},
-            progress=False,
-            hyperparameters={"step": 0.05},
-            resume=mode == "resume",
-        )
+        every = options.get("checkpoint_every", 10)
+        outcome = train_toy(learner, folder, checkpoint_every=every, resume=mode == "resume").outcome
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,0 +1,349 @@
+"""Training and testing from Python: `rcac.train`, `rcac.evaluate_policy`, `rcac.certify`.
+
+    result = rcac.train("rcac/NoisyCartPole-v0", budgets=[200.0], algo="rcac_npg", total_steps=300_000)
+    action = result.policy(observation)
+
+The command line does the same: both end in `rcac.runs.train`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from rcac import registry
+from rcac.contexts import Parameters
+from rcac.errors import InputError
+from rcac.learner import Learner, State, Step, Term
+from rcac.policies.certificate import Certificate
+from rcac.policies.certify import CostRanges, certify_policy
+from rcac.policies.episodes import play
+from rcac.policies.policy import Policy
+from rcac.runs import given
+from rcac.runs import train as runs
+from rcac.runs.arguments import describe_env, describe_run
+from rcac.runs.build import Modules
+from rcac.runs.config import LOGGERS, read_config
+from rcac.runs.environments import close, make_envs
+from rcac.runs.loop import Callback
+
+CostFunction = Callable[..., Any]  # (observation, action, next_observation, reward, info) -> a number or N of them
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training came to."""
+
+    policy: Policy  # the best by measured episodes (or exact values), never just the last
+    summary: dict[str, Any]  # return, costs, budgets, feasible, why it stopped, …
+    history: dict[str, np.ndarray]  # every metric by name, a value for each step: pandas.DataFrame(result.history)
+    reason: str  # finished, SIGINT (Ctrl-C), SIGTERM or callback
+    folder: Path | None = None  # None: nothing was written
+
+    @property
+    def finished(self) -> bool:
+        return self.reason == "finished"
+
+    def __repr__(self) -> str:
+        verdict = {True: "feasible", False: "infeasible", None: "not measured"}[self.summary.get("feasible")]
+        return f"Result({self.reason}, {verdict}, {len(self.history['position'])} updates, folder={self.folder})"
+
+
+class Update:
+    """One step of a training, as a callback sees it."""
+
+    def __init__(self, learner: Learner, step: Step, policy: Callable[[], State]) -> None:
+        self._policy = policy
+        self.position, self.total = learner.position, learner.total  # environment steps, or evaluations
+        self.metrics: dict[str, float] = step.metrics  # by name; what is added here is logged too
+        self.terms: tuple[Term, ...] = step.terms  # return and costs against their budgets
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The best so far."""
+        return Policy(self._policy())
+
+
+UpdateCallback = Callable[[Update], bool | None]
+
+
+class _Calling(Callback):
+    """A user's function as a callback of the loop."""
+
+    def __init__(self, function: UpdateCallback, policy: Callable[[], State]) -> None:
+        self._function, self._policy = function, policy
+
+    def on_step(self, learner: Learner, step: Step) -> bool | None:
+        return self._function(Update(learner, step, self._policy))
+
+
+def train(
+    env: given.EnvGiven | None = None,
+    budgets: Sequence[float] | Mapping[str, float] | None = None,
+    algo: str | None = None,
+    *,
+    seed: int = 0,
+    cost: CostFunction | str | None = None,
+    actor: Any = None,
+    critic: Any = None,
+    callback: UpdateCallback | Sequence[UpdateCallback] = (),
+    folder: str | Path | None = None,
+    resume: str | Path | None = None,
+    progress: bool | None = None,
+    loggers: Sequence[str] = LOGGERS,
+    max_episode_steps: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    vectorization: str = "auto",
+    uncertainty: str | Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Result:
+    """Train a policy that keeps its costs within their budgets.
+
+    Parameters
+    ----------
+    env : str, function or VectorEnv
+        An id of Gymnasium's registry (`"package:id"` imports the package first), a function that makes an `Env`, or a
+        `VectorEnv`, which stays open. Its steps report costs in `info["costs"]` or `info["cost"]`.
+    budgets : sequence or mapping
+        On the sum of each cost over an episode, like `[25.0]`. A mapping names the costs, like `{"fuel": 5.0}`; they may
+        then stand under these names in `info`, or in a dictionary `info["costs"]`. Environments of ours have budgets of
+        their own; those of a model are discounted.
+    algo : str
+        A name of `rcac.registry`; `rsqp` for ids of ours that carry a model, else `rcac_npg`, if not given.
+    seed : int
+        Of everything random: the same seed gives the same result.
+    cost : function or str
+        `(observation, action, next_observation, reward, info) -> cost` (a number, or one for each budget), where the
+        environment reports none; or the name of one that is registered.
+    actor, critic : torch.nn.Module or function
+        Networks of your own for deep methods.
+    callback : function, or several
+        Called with an `Update` after every step; may add to `update.metrics`, and stops the training by returning False.
+    folder : str or Path
+        A new folder for checkpoints, metrics, policy and plots. Nothing is written unless it is given.
+    resume : str or Path
+        The folder of a run to continue, as it was configured. What were Python objects (functions, modules) is given
+        again; anything else must not be.
+    progress : bool
+        Show a bar, or a line now and then; if not given, on a terminal or in a notebook.
+    loggers : sequence of str
+        Where metrics go if there is a folder: csv, tensorboard, wandb, or any that is registered.
+    max_episode_steps : int
+        Of an episode, where the environment has no limit registered.
+    env_kwargs : mapping
+        Arguments of the environment.
+    vectorization : str
+        vector (the environment's own), sync, async (a process for each copy), or auto.
+    uncertainty : str or mapping
+        For tabular methods: the name of a set, or `{"name": …}` with its parameters; `kl_ball` if not given.
+    **settings
+        Any setting of the algorithm: `total_steps=300_000`, `num_envs=8`, `rollout_length=256`, `lam=50.0`, …
+
+    Returns
+    -------
+    Result
+        With `policy`, `summary` and `history`. After Ctrl-C, of the training so far.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> result = rcac.train("rcac/NoisyCartPole-v0", budgets=[200.0], total_steps=2000, num_envs=4, rollout_length=64)
+    >>> result.summary["budgets"]
+    [200.0]
+    """
+    functions = [callback] if callable(callback) else list(callback)
+    options: Any = {
+        "modules": Modules(actor, critic),
+        "callbacks": lambda built: [_Calling(function, built.policy) for function in functions],
+    }
+    if callable(cost):
+        cost = registry.use_cost(cost)
+    if resume is not None:
+        _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, **settings)
+        if env is not None:
+            given.register(env, read_config(Path(resume)).env.cost_names)
+        return _result(runs.resume(resume, _shown(progress), **options))
+    if env is None:
+        raise InputError("env: not given, an id, a function that makes an Env, or a VectorEnv expected")
+    place = describe_env(env, budgets, cost, max_episode_steps, env_kwargs, vectorization)
+    config = describe_run(
+        place, algo, uncertainty, settings, seed=seed, progress=_shown(progress), loggers=list(loggers)
+    )
+    if folder is not None:
+        return _result(runs.train(config, folder, **options))
+    return _result(runs.train_in_memory(config, **options))
+
+
+def _result(done: runs.Trained | runs.TrainedInMemory) -> Result:
+    if done.policy is None:
+        raise KeyboardInterrupt("stopped before the first step")
+    folder = done.folder if isinstance(done, runs.Trained) else None
+    return Result(Policy(done.policy), done.summary, done.history, done.outcome.reason, folder)
+
+
+def _shown(progress: bool | None) -> bool:
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter if progress is None else progress
+
+
+def _check_alone(**others: Any) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{name}: {value!r} given with resume, which keeps a run's own configuration")
+
+
+# Testing
+
+
+@dataclass(frozen=True)
+class EpisodeScores:
+    """Of E episodes, in the order in which they ended."""
+
+    returns: np.ndarray  # (E,) sums of rewards
+    costs: np.ndarray  # (E, N) sums of each cost
+    lengths: np.ndarray  # (E,)
+
+    def __repr__(self) -> str:
+        costs = np.array2string(self.costs.mean(axis=0), precision=4)
+        return f"EpisodeScores({len(self.returns)} episodes, mean return {self.returns.mean():.4g}, mean costs {costs})"
+
+
+def evaluate_policy(
+    policy: Any,
+    env: given.EnvGiven,
+    episodes: int = 100,
+    seed: int = 0,
+    *,
+    num_envs: int = 32,
+    cost: CostFunction | str | None = None,
+    max_episode_steps: int | None = None,
+    **env_kwargs: Any,
+) -> EpisodeScores:
+    """Play whole episodes with a policy, as many with each copy of the environment as with any other.
+
+    Parameters
+    ----------
+    policy : Policy or function
+        Of `rcac.train` or `rcac.load_policy`; or any function from an observation to an action.
+    env : str, function or VectorEnv
+        As for `rcac.train`.
+    episodes : int
+        How many.
+    seed : int
+        Of the episodes; the same seed gives the same ones to every policy.
+    num_envs : int
+        Copies that are stepped together.
+    cost : function or str
+        As for `rcac.train`.
+    max_episode_steps : int
+        Of an episode, where the environment has no limit registered.
+    **env_kwargs
+        Arguments of the environment: `wind=1.0`.
+
+    Returns
+    -------
+    EpisodeScores
+        Returns, costs and lengths of every episode.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> scores = rcac.evaluate_policy(lambda observation: 0, "rcac/NoisyCartPole-v0", episodes=10, wind=1.0)
+    >>> scores.costs.shape
+    (10, 1)
+    """
+    for key, value in (("episodes", episodes), ("num_envs", num_envs)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{key}: {value!r} given, a whole number ≥ 1 expected")
+    name = registry.use_cost(cost) if callable(cost) else cost
+    names = getattr(policy, "card", {}).get("labels", [])[1:] or None
+    place = describe_env(env, [], name, max_episode_steps, env_kwargs, cost_names=names)
+    envs = make_envs(place.env, place.num_envs or min(num_envs, episodes))
+    try:
+        found = play(envs, policy, episodes, seed)
+    finally:
+        close(envs)
+    return EpisodeScores(-found.sums[:, 0], found.sums[:, 1:], found.lengths)
+
+
+def certify(
+    policy: Any,
+    env: given.EnvGiven,
+    budgets: Sequence[float] | Mapping[str, float] | None = None,
+    uncertainty: Parameters | Mapping[str, Any] | None = None,
+    confidence: float = 0.95,
+    episodes: int = 8,
+    seed: int = 0,
+    *,
+    contexts: int = 300,
+    search_episodes: int = 4096,
+    final_episodes: int = 4096,
+    cost_ranges: CostRanges | None = None,
+    num_envs: int = 256,
+    cost: CostFunction | str | None = None,
+    max_episode_steps: int | None = None,
+    **env_kwargs: Any,
+) -> Certificate:
+    """What fresh episodes say about a policy's costs over ranges of the environment's parameters, with a confidence.
+
+    Parameters
+    ----------
+    policy : Policy or function
+        Of `rcac.train` or `rcac.load_policy`; or any function from an observation to an action.
+    env : str, function or VectorEnv
+        As for `rcac.train`; it must have contexts (see `rcac.envs.contexts`).
+    budgets : sequence or mapping
+        On the sum of each cost over an episode; environments of ours have budgets of their own.
+    uncertainty : Parameters or mapping
+        The box of parameters, like `{"wind": (-2, 2), "length": (0.5, 2, "log")}`; what the environment declares, if
+        not given.
+    confidence : float
+        With which all statements hold together.
+    episodes : int
+        In each of the contexts from the law.
+    seed : int
+        Of contexts and episodes.
+    contexts : int
+        Drawn from the law of the box, for the shares of contexts and of episodes above a budget.
+    search_episodes, final_episodes : int
+        To find the worst context, and fresh ones there.
+    cost_ranges : sequence of (low, high)
+        The least and the largest cost of an episode, where the environment does not say (`metadata["cost_range"]`, of
+        a step).
+    num_envs, cost, max_episode_steps, **env_kwargs
+        As for `rcac.evaluate_policy`.
+
+    Returns
+    -------
+    Certificate
+        `certificate.certified`, `certificate.statements()`, and for each cost the bounds.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> made = rcac.certify(lambda observation: int(observation[2] > 0), "rcac/NoisyCartPole-v0", [200.0], {"wind": (-1, 1)},
+    ...                     contexts=4, episodes=1, search_episodes=16, final_episodes=16, num_envs=16)
+    >>> made.certified  # 16 episodes are too few to say anything
+    False
+    """
+    box = uncertainty if isinstance(uncertainty, Parameters | None) else Parameters(uncertainty)
+    place = describe_env(
+        env, budgets, registry.use_cost(cost) if callable(cost) else cost, max_episode_steps, env_kwargs
+    )
+    if place.env.budgets is None:
+        raise InputError("budgets: not given, one for each cost expected")
+    labels = place.env.cost_names
+    envs = make_envs(place.env, place.num_envs or num_envs)
+    try:
+        horizon = place.env.max_episode_steps or (envs.spec.max_episode_steps if envs.spec is not None else None)
+        return certify_policy(
+            envs, policy, place.env.budgets, box, cost_ranges, horizon, labels=labels, confidence=confidence,
+            contexts=contexts, episodes=episodes, search_episodes=search_episodes, final_episodes=final_episodes,
+            seed=seed,
+        )  # fmt: skip
+    finally:
+        close(envs)

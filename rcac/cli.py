@@ -1,0 +1,107 @@
+"""The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
+
+0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
+"""
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, cast
+
+from rich.console import Console
+
+from rcac import __version__
+from rcac.runs.failures import user_error
+
+
+def train(argv: list[str] | None = None) -> NoReturn:
+    """Train: `rcac-train env=river_swim algo=rsqp`. Exits."""
+    sys.exit(_guarded(_train, sys.argv[1:] if argv is None else argv))
+
+
+def evaluate(argv: list[str] | None = None) -> NoReturn:
+    """Evaluate: `rcac-evaluate run=runs/… episodes=100`. Exits."""
+    sys.exit(_guarded(_evaluate, sys.argv[1:] if argv is None else argv))
+
+
+def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
+    try:
+        if "--version" in argv:
+            print(f"rcac {__version__}")
+            return 0
+        _find_what_is_here()
+        with _warned_once():
+            return command(argv)
+    except (Exception, KeyboardInterrupt) as error:
+        known = user_error(error)
+        if known is None:
+            raise
+        print(known.line, file=sys.stderr)
+        return known.code
+
+
+def _find_what_is_here() -> None:
+    """Let modules of the current folder be imported (env.id=my_module:Env-v0), but none in place of an installed one."""
+    with contextlib.suppress(FileNotFoundError):  # a folder that has been removed
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)
+
+
+@contextlib.contextmanager
+def _warned_once() -> Iterator[None]:
+    """A warning is a line, and comes once, however often what it warns of happens."""
+    seen: set[type[Warning]] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if category not in seen:
+            seen.add(category)
+            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = cast(Any, show)
+        yield
+
+
+def _train(argv: list[str]) -> int:
+    from rcac.config import app, help_text
+    from rcac.runs import results
+
+    if {"--help", "-h"} & {*argv}:
+        print(help_text.train([text for text in argv if "=" in text and not text.startswith("-")]))
+        return 0
+    command = app.complete(app.read(argv))
+    if command.several:
+        from rcac.config.sweep import command as sweep
+
+        return sweep.main(command)
+    ended: list[Any] = []
+
+    def task(config: Any) -> None:
+        """Train, and let nothing out through Hydra, which would print more than a line."""
+        try:
+            ended.append(app.train(config))
+        except BaseException as error:
+            ended.append(error)
+
+    app.run_hydra(command, task)
+    for done in ended:  # none after --cfg, --info, …
+        if isinstance(done, BaseException):
+            raise done
+        if done.progress and done.summary:
+            title = f"{done.outcome.reason} at {done.outcome.position}"
+            Console().print(results.result_table(done.summary, title))
+        print(results.shown_path(done.folder))
+        return done.outcome.exit_code
+    return 0
+
+
+def _evaluate(argv: list[str]) -> int:
+    from rcac.config import help_text
+    from rcac.policies import command as evaluation
+
+    if {"--help", "-h"} & {*argv}:
+        print(help_text.evaluate(evaluation.Settings))
+        return 0
+    return evaluation.main(argv)

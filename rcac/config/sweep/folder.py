@@ -1,0 +1,112 @@
+"""A sweep's folder, by which its processes know of each other, whichever machine they run on.
+
+    <hydra.sweep.dir>/
+        sweep.json                     every job: overrides, outcome, run folder, and what went wrong
+        <env>/<algo>/<time>-seed<k>/   run folders, as ever
+        .jobs/launch                   which launch is at work; a job of any other one stops, with a checkpoint
+        .jobs/launcher.log             what Hydra, its launcher and its workers printed
+        .jobs/<key>.json, .lock        a job's record; held while it runs
+
+Every file is replaced as a whole. A job's key is a digest of its configuration: the same run is never done twice.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+
+from rcac.config.schema import Config
+from rcac.errors import InputError
+from rcac.runs.folder import RunFolder, replace_file
+
+FINISHED, STOPPED, FAILED, MISSING, RUNNING = "finished", "stopped", "failed", "missing", "running"
+INFEASIBLE = "infeasible"  # proven: there is nothing to be trained
+
+
+class Record(NamedTuple):
+    """What has become of a job."""
+
+    launch: str  # under which it ran
+    overrides: Sequence[str]
+    outcome: str
+    folder: str | None = None  # of the run, below the sweep's
+    error: str | None = None
+    traceback: Sequence[str] = ()  # of a failure that nobody foresaw
+    objective: float | None = None  # what a sweeper like Optuna's maximises
+
+    @property
+    def label(self) -> str:
+        return " ".join(self.overrides)
+
+
+class SweepFolder:
+    def __init__(self, path: Path) -> None:
+        self.path, self.jobs = path, path / ".jobs"
+
+    def at_work(self) -> str | None:
+        """The launch that may work here."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.jobs / "launch").read_text()
+        return None
+
+    def begin(self, launch: str) -> None:
+        replace_file(self.jobs / "launch", launch.encode())
+
+    def dismiss(self) -> None:
+        """No launch may work any more."""
+        (self.jobs / "launch").unlink(missing_ok=True)
+
+    def read(self, key: str) -> Record | None:
+        with contextlib.suppress(InputError, TypeError):  # none, or not one of ours
+            return Record(**RunFolder(self.jobs).read_json(f"{key}.json"))
+        return None
+
+    def records(self) -> dict[str, Record]:
+        """Of every job that was ever begun, by its key."""
+        found = {path.stem: self.read(path.stem) for path in sorted(self.jobs.glob("*.json"))}
+        return {key: record for key, record in found.items() if record}
+
+    def write(self, key: str, record: Record) -> None:
+        RunFolder(self.jobs).write_json(f"{key}.json", record._asdict())
+
+    def done(self, key: str) -> Record | None:
+        """The record of a job, if there is nothing left to do."""
+        record = self.read(key)
+        if record and record.outcome == FINISHED and (self.path / str(record.folder) / "summary.json").is_file():
+            return record
+        return record if record and record.outcome == INFEASIBLE else None
+
+    @contextlib.contextmanager
+    def locked(self, key: str, timeout: float = 0.0) -> Iterator[bool]:
+        """Be the one process that does this job; False if another one is."""
+        lock = filelock.FileLock(self.jobs / f"{key}.lock")
+        try:
+            lock.acquire(timeout=timeout)
+        except filelock.Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def running(self, key: str) -> bool:
+        with self.locked(key) as free:
+            return not free
+
+
+def settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What makes a run the same run, wherever it is kept."""
+    return {key: value for key, value in config.items() if key not in ("runs", "progress")}
+
+
+def job_key(config: Config) -> str:
+    return digest(settings(config.plain()), 16)
+
+
+def digest(data: Any, length: int) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:length]

@@ -1,0 +1,91 @@
+"""Products with a network's Jacobian and Fisher matrix, by autograd, for any module.
+
+    J = ∂ outputs / ∂ θ                Jᵀu     one pass backwards
+    g(u) = Jᵀu is linear in u, so     J v     is a pass backwards through g: (∂g/∂u)ᵀ v
+    F = E_s[ JᵀMJ ]                   M the distribution's own Fisher matrix, see `rcac.deep.distributions`
+
+F is never formed: conjugate gradient needs only products F v.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from rcac.deep.distributions import Distribution
+from rcac.deep.steps.base import ActorStepInputs, Flat
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Jacobian:
+    """Of `outputs`, any shape, in the parameters of a module. Products are for R rows at once."""
+
+    def __init__(self, outputs: Tensor, parameters: Flat) -> None:
+        self.outputs, self.parameters = outputs, parameters
+        self._u = torch.zeros_like(outputs, requires_grad=True)
+        self._transposed: tuple[Tensor, ...] | None = None  # g(u), its graph kept
+
+    def transposed_times(self, u: Tensor) -> Tensor:
+        """Jᵀu (R, P) for u (R, *outputs.shape)."""
+        return self.parameters.join(_rows(self.outputs, self.parameters.tensors, [u]))
+
+    def times(self, v: Tensor) -> Tensor:
+        """J v (R, *outputs.shape) for v (R, P)."""
+        if self._transposed is None:
+            self._transposed = torch.autograd.grad(
+                self.outputs, self.parameters.tensors, self._u, create_graph=True, materialize_grads=True
+            )
+        return _rows(self._transposed, [self._u], self.parameters.split(v))[0]
+
+
+def _rows(outputs: Tensor | tuple[Tensor, ...], inputs: Sequence[Tensor], slopes: list[Tensor]) -> tuple[Tensor, ...]:
+    """Slopes (R, …) of the outputs carried back to the inputs, (R, …) each."""
+    if len(slopes[0]) == 1:
+        found = torch.autograd.grad(outputs, inputs, [s[0] for s in slopes], retain_graph=True, materialize_grads=True)
+        return tuple(part[None] for part in found)
+    return torch.autograd.grad(
+        outputs, inputs, slopes, retain_graph=True, is_grads_batched=True, materialize_grads=True
+    )
+
+
+def fisher_product(law: Distribution, jacobian: Jacobian, damping: float) -> Product:
+    """v (R, P) ↦ (F + damping·I) v, row by row, with F the mean Fisher matrix over the outputs (B, o) of a pass."""
+    outputs = jacobian.outputs.detach()
+
+    def product(v: Tensor) -> Tensor:
+        slopes = law.metric(outputs, jacobian.times(v)) / len(outputs)
+        return jacobian.transposed_times(slopes).add_(v, alpha=damping)
+
+    return product
+
+
+def damped_fisher(inputs: ActorStepInputs) -> Product:
+    """The damped Fisher product of a step, over a subsample of the batch's states."""
+    states, limit = inputs.batch.observations, inputs.settings.fisher_states
+    if 0 < limit < len(states):
+        states = states[torch.from_numpy(inputs.rng.choice(len(states), limit, replace=False)).to(states.device)]
+    jacobian = Jacobian(inputs.actor(states), Flat(inputs.actor))
+    return fisher_product(inputs.distribution, jacobian, inputs.settings.damping)
+
+
+def conjugate_gradient(product: Product, target: Tensor, iterations: int) -> Tensor:
+    """x with H x = target, H symmetric positive definite; for each row of a target (R, P), all at once."""
+    tiny = torch.finfo(target.dtype).tiny  # a row whose residual is zero stays as it is
+    x = torch.zeros_like(target)
+    residual, direction = target.clone(), target
+    square = dot(residual, residual)
+    for _ in range(iterations):
+        image = product(direction)
+        length = square / dot(direction, image).clamp_(min=tiny)
+        x.addcmul_(length, direction)
+        residual.addcmul_(length, image, value=-1.0)
+        new = dot(residual, residual)
+        direction = torch.addcmul(residual, new / square.clamp_(min=tiny), direction)
+        square = new
+    return x
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀb of each row (…, 1)."""
+    return (a * b).sum(dim=-1, keepdim=True)

@@ -1,0 +1,86 @@
+"""Whole episodes of a policy, and what they came to.
+
+Every copy of the environment contributes a number of episodes fixed beforehand: the first ones to end would be the
+short ones. Episodes depend on `seed` alone: all policies and all perturbations get the same seeds (common random
+numbers), so that differences between them are less noisy than each of them. They stay alike only as long as the
+environment draws alike: a copy that falls earlier, or a perturbation that draws, leads elsewhere.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rcac.errors import InputError
+from rcac.seeds import evaluation_seed
+
+
+class Episodes(NamedTuple):
+    """Of E episodes, in the order in which they ended."""
+
+    sums: np.ndarray  # (E, N+1) of −reward and costs, discounted
+    lengths: np.ndarray  # (E,)
+
+
+def play(
+    envs: VectorEnv, policy: Any, episodes: int, seed: int, discount: float = 1.0, costs: int | None = None
+) -> Episodes:
+    """Play them with `policy.batch(observations)`, or observation by observation. `costs` is N; None: as many as the
+    environment reports."""
+    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        raise InputError("env.vectorization: its vector version resets within a step, sync expected")
+    if hasattr(policy, "spaces"):
+        check_spaces(policy, envs.single_observation_space, envs.single_action_space)
+    act = acting(policy)
+    num_envs = envs.num_envs
+    quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    sums, lengths, factor = None, np.zeros(num_envs, dtype=np.int64), np.ones(num_envs)
+    finished: list[tuple[np.ndarray, int]] = []
+    resetting, began = np.zeros(num_envs, dtype=bool), np.ones(num_envs, dtype=bool)
+    observations, _ = envs.reset(seed=evaluation_seed(seed, episodes))
+    while quota.any():
+        observations, rewards, terminated, truncated, infos = envs.step(act(observations, began))
+        began = resetting  # the step after an episode's end only resets
+        live = ~resetting & (quota > 0)
+        if live.any():  # where all copies reset, nothing is reported
+            step = np.column_stack([-rewards, reported_costs(infos, costs, num_envs)])
+            sums = np.zeros_like(step) if sums is None else sums
+            sums[live] += factor[live, None] * step[live]
+        lengths[live] += 1
+        factor[live] *= discount
+        resetting = terminated | truncated
+        for index in np.flatnonzero(resetting & live):
+            assert sums is not None
+            finished.append((sums[index].copy(), int(lengths[index])))
+            sums[index], factor[index], lengths[index] = 0.0, 1.0, 0
+            quota[index] -= 1
+    return Episodes(np.array([own for own, _ in finished]), np.array([length for _, length in finished]))
+
+
+def acting(policy: Any) -> Callable[[Any, np.ndarray], Any]:
+    """(observations, where episodes begin (n,)) → actions, of a policy that is reset for it or of any function."""
+    if not hasattr(policy, "batch"):
+        return lambda observations, _: np.array([policy(row) for row in observations])
+    policy.reset()
+    return lambda observations, began: policy.batch(observations, episode_start=began)
+
+
+def check_spaces(policy: Any, observation: gym.Space, action: gym.Space) -> None:
+    """Can this policy act there?"""
+    for name, own, other in (
+        ("observations", policy.spaces.observation, observation),
+        ("actions", policy.spaces.action, action),
+    ):
+        if own.shape != other.shape or type(own) is not type(other) or getattr(own, "n", 0) != getattr(other, "n", 0):
+            raise InputError(f"env: its {name} are {other}, {own} expected by the policy")
+
+
+def reported_costs(infos: dict[str, Any], costs: int | None, num_envs: int) -> np.ndarray:
+    """(n, N) costs of a step, zero on the step that resets a copy."""
+    given = infos.get("costs", infos.get("cost", np.zeros((num_envs, 0))))
+    found = np.asarray(given, dtype=float).reshape(num_envs, -1)
+    if costs is not None and found.shape[1] < costs:
+        raise InputError(f"env.budgets: {costs} given, but the environment reports {found.shape[1]} costs")
+    return found[:, :costs]

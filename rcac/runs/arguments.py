@@ -1,0 +1,90 @@
+"""From Python arguments to the configuration of a run, with the defaults that the command line has."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from rcac import registry
+from rcac.errors import InputError
+from rcac.labels import RESERVED
+from rcac.runs import given
+from rcac.runs.config import FAMILIES, Config, Env, checked, make_config
+
+
+class Place(NamedTuple):
+    """An environment's configuration, and what else its file or itself says."""
+
+    env: Env
+    deep: dict[str, Any]  # defaults of deep methods here
+    num_envs: int | None  # None: as many as one likes
+
+
+def describe_env(
+    env: given.EnvGiven,
+    budgets: Sequence[float] | Mapping[str, float] | None,
+    cost: str | None,
+    max_episode_steps: int | None,
+    kwargs: Mapping[str, Any] | None,
+    vectorization: str = "auto",
+    cost_names: list[str] | None = None,
+) -> Place:
+    if isinstance(budgets, Mapping):
+        cost_names, budgets = _checked_names(list(budgets)), list(budgets.values())
+    found = given.register(env, cost_names)
+    rows = registry.rows("env")
+    name = next((name for name, row in rows.items() if row.get("id") == found.id.rpartition(":")[2]), "gym")
+    row: dict[str, Any] = rows[name] if name != "gym" else {"name": name}
+    values = {key: value for key, value in row.items() if key not in ("deep", "defaults")}
+    values |= {"id": found.id, "cost": cost, "cost_names": cost_names, "vectorization": vectorization}
+    values["kwargs"] = {**row.get("kwargs", {}), **(kwargs or {})}
+    limits = (max_episode_steps, found.max_episode_steps, row.get("max_episode_steps"))
+    values["max_episode_steps"] = next((limit for limit in limits if limit is not None), None)
+    if budgets is not None:
+        values["budgets"] = _numbers(budgets)
+    return Place(Env(**checked(Env, values, "env.")), dict(row.get("deep", {})), found.num_envs)
+
+
+def _checked_names(names: list[Any]) -> list[str]:
+    for name in names:
+        if not isinstance(name, str) or not name or name.split(" ")[0] in RESERVED:
+            raise InputError(f"budgets: {name!r} given, the name of a cost expected (not {', '.join(RESERVED)})")
+    return names
+
+
+def _numbers(budgets: Any) -> list[float]:
+    try:
+        return [float(budget) for budget in budgets]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"budgets: {budgets!r} given, a number for each cost expected, like [25.0]") from error
+
+
+def describe_run(place: Place, algo: str | None, uncertainty: Any, settings: dict[str, Any], **rest: Any) -> Config:
+    name = algo or ("rsqp" if place.env.tabular else "rcac_npg")
+    row = registry.algorithm_row(registry.choose("algo", name, registry.algorithm_names()))
+    family = FAMILIES[registry.choose("algo.family", row.get("family"), FAMILIES)]
+    deep = row["family"] == "deep"
+    values = {**(place.deep if deep else {}), **row, **settings}
+    if deep and place.num_envs is not None:
+        if settings.get("num_envs", place.num_envs) != place.num_envs:
+            raise InputError(f"num_envs: {settings['num_envs']} given, {place.num_envs} expected, as env has")
+        values["num_envs"] = place.num_envs
+    if deep and uncertainty is not None:
+        raise InputError(f"uncertainty: {uncertainty!r} given with {name}, which has its own: set radius")
+    algo_row = {**checked(family, values), "name": name}
+    chosen = None if deep else _set(uncertainty or "kl_ball", place.env)
+    usual = {key: value for key, value in registry.document("train").items() if key not in ("defaults", "hydra")}
+    return make_config({**usual, "env": asdict(place.env), "algo": algo_row, "uncertainty": chosen, **rest})
+
+
+def _set(uncertainty: str | Mapping[str, Any], env: Env) -> dict[str, Any]:
+    """A row of the set's own defaults and of what is given."""
+    chosen = {"name": uncertainty} if isinstance(uncertainty, str) else dict(uncertainty)
+    name = registry.choose("uncertainty", chosen.get("name"), registry.uncertainty_names())
+    usual = dict(registry.rows("uncertainty").get(name, {}))
+    if usual.get("temperature") == "${env.temperature}":
+        usual["temperature"] = env.temperature
+    row = {**usual, **chosen}
+    for key, value in row.items():
+        if value is None or value == "???":
+            raise InputError(f"uncertainty.{key}: not given, it has no default")
+    return row

@@ -1,0 +1,1 @@
+"""How the learner of each family is built: a module named after it, with `build(config, settings, modules) -> Built`."""

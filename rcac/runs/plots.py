@@ -1,0 +1,74 @@
+"""Pictures of a run: return and costs against their budgets over the training, in people's own signs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from rcac.labels import limit_word
+from rcac.report import style
+from rcac.report.style import BLUE, BUDGET, INK
+from rcac.runs.results import labels
+
+SERIES = {  # what a learner reports under return/… and cost/<n>/…: words, colour, width
+    "worst_case": ("present policy, worst case", "#56B4E9", 1.0),
+    "episode": ("mean of recent episodes", BLUE, 1.4),
+    "best": ("best so far", BLUE, 1.8),
+}
+Components = Sequence[tuple[str, float | None]]  # of an observation: its name, and the size at which an episode ends
+
+
+def training(metrics: dict[str, np.ndarray], summary: dict[str, Any], title: str, unit: str, folder: Path) -> None:
+    """Write `training.png` and `.pdf`."""
+    names = labels(summary)
+    figure = Figure(figsize=(7.0, 0.7 + 2.2 * len(names)), layout="constrained")
+    figure.suptitle(title, x=0.02, ha="left", fontsize=10, color=INK)
+    every = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    for index, (axes, label) in enumerate(zip(every, names, strict=True)):
+        _panel(axes, metrics, "return" if index == 0 else f"cost/{index}", label)
+        if index:
+            _budget(axes, float(metrics[f"budget/{index}"][0]), label)
+    if every[0].lines:
+        every[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(SERIES), frameon=False, fontsize=8)
+    every[-1].set_xlabel(unit, color=INK, fontsize=9)
+    style.save(figure, folder, "training")
+
+
+def _panel(axes: Axes, metrics: dict[str, np.ndarray], name: str, label: str) -> None:
+    for key, (words, colour, width) in SERIES.items():
+        if f"{name}/{key}" in metrics:
+            there = np.isfinite(metrics[f"{name}/{key}"])
+            position, values = metrics["position"][there], metrics[f"{name}/{key}"][there]
+            axes.plot(position, values, color=colour, linewidth=width, label=words)
+    style.panel(axes, y=label)
+    axes.margins(x=0.01)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
+def _budget(axes: Axes, budget: float, label: str) -> None:
+    """The line, named at its end."""
+    axes.axhline(budget, color=BUDGET, linestyle="--", linewidth=1.2)
+    at: Any = ("axes fraction", "data")
+    text: Any = dict(textcoords="offset points", va="center", fontsize=8, color=BUDGET)
+    axes.annotate(f"{limit_word(label)} {budget:g}", (1, budget), (4, 0), xycoords=at, **text)
+
+
+def histogram(visited: np.ndarray, components: Components) -> np.ndarray:
+    """What was observed in the last rollout, (k, d), against the limits at which an episode ends: uint8 (H, W, 3)."""
+    figure = Figure(figsize=(3.2 * len(components), 2.4), dpi=100, layout="constrained")
+    for axes, values, (name, limit) in zip(figure.subplots(1, len(components)), visited.T, components, strict=True):
+        reach = max(float(np.abs(values).max()), 1e-9) if limit is None else 1.15 * limit
+        axes.hist(np.clip(values, -reach, reach), bins=60, range=(-reach, reach), color=BLUE)
+        for side in () if limit is None else (-limit, limit):
+            axes.axvline(side, color=BUDGET, linestyle="--", linewidth=1.2)
+        axes.set_xlabel(name, color=INK, fontsize=9)
+        axes.set_yticks([])
+        axes.tick_params(colors=INK, labelsize=8)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()

@@ -1,0 +1,358 @@
+"""Exponential tilts of many long rows, compiled: see `rcac.uncertainty.kl` for the model.
+
+Vector instructions make these loops fast, at the price of a narrower range: rows that ask for care are left to NumPy.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit, prange
+
+from rcac.problem import Rows
+from rcac.uncertainty.base import (
+    NEVER,
+    WorstCase,
+    chain_start,
+    expectation,
+    rowwise,
+)
+
+# exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
+# x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
+_LOG2E, _LN2_HI, _LN2_LO = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
+_ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept in the low bits
+MAX_STEPS = 200
+TIE = 1e-15  # values this close to the top, relative to the span, are the top
+_BLOCK = 32  # rows that share their scratch memory
+CLOSE = 1e-7  # relative: the square of it is what a first-order correction leaves
+CARE = -1.0  # in place of β: this row is for NumPy, because
+SMALL_RADIUS, SMALL_TOP = 1e-6, 1e-280  # the radius, or the mass of the top, is less than this
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _exp(scale, x, out, power, bits):
+    """out = exp(scale·x) for scale·x ≤ 0 (at least e^−700); `power` is scratch, and `bits` the same memory as integers."""
+    for i in range(len(x)):
+        a = scale * x[i]
+        a = a if a > -700.0 else -700.0  # unlike max(), this has a vector instruction
+        shifted = a * _LOG2E + _ROUND
+        k = shifted - _ROUND
+        f = (a - k * _LN2_HI) - k * _LN2_LO
+        poly = 1.0 / 479001600.0
+        poly = poly * f + 1.0 / 39916800.0
+        poly = poly * f + 1.0 / 3628800.0
+        poly = poly * f + 1.0 / 362880.0
+        poly = poly * f + 1.0 / 40320.0
+        poly = poly * f + 1.0 / 5040.0
+        poly = poly * f + 1.0 / 720.0
+        poly = poly * f + 1.0 / 120.0
+        poly = poly * f + 1.0 / 24.0
+        poly = poly * f + 1.0 / 6.0
+        poly = poly * f + 0.5
+        poly = poly * f + 1.0
+        power[i] = shifted
+        out[i] = poly * f + 1.0
+    for i in range(len(x)):
+        bits[i] = (bits[i] + 1023) << 52
+    for i in range(len(x)):
+        out[i] *= power[i]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _moments(p, u, e):
+    """Z, Σ p u e, Σ p u² e."""
+    z, first, second = 0.0, 0.0, 0.0
+    for j in range(len(p)):
+        w = p[j] * e[j]
+        z += w
+        first += w * u[j]
+        second += w * u[j] * u[j]
+    return z, first, second
+
+
+@njit(cache=True, error_model="numpy")
+def _tilt(p, u, r, beta, e, power, bits):
+    """Find β with KL(q_β‖p) = r, from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m and the
+    last Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m))."""
+    root, lo, hi = np.sqrt(r), 0.0, np.inf
+    if not beta > 0.0:
+        e[:] = 1.0
+        z, first, second = _moments(p, u, e)
+        variance = second / z - (first / z) ** 2
+        beta = np.sqrt(2.0 * r / variance) if variance > 0.0 else -1.0 / np.min(u)
+    for _ in range(MAX_STEPS):
+        _exp(beta, u, e, power, bits)
+        z, first, second = _moments(p, u, e)
+        mean = first / z
+        variance = max(second / z - mean * mean, 0.0)
+        kl = beta * mean - np.log(z)
+        distance = np.sqrt(max(kl, 0.0)) - root
+        slope = beta * variance / (2.0 * np.sqrt(max(kl, 1e-300)))
+        step = beta - distance / slope if slope > 0.0 else 0.0
+        if abs(distance) <= CLOSE * root and abs(step - beta) <= CLOSE * beta:
+            return beta, z, mean, step - beta, variance
+        if distance > 0.0:
+            hi = beta
+        else:
+            lo = beta
+        if hi < np.inf and hi - lo <= 4e-16 * hi:  # nothing left to gain at this precision
+            break
+        if not lo < step < hi:
+            if hi == np.inf:
+                step = 2.0 * beta
+            elif lo > 0.0:
+                step = np.sqrt(lo) * np.sqrt(hi)
+            else:
+                step = 0.1 * hi
+        beta = step
+    return beta, z, mean, 0.0, 0.0
+
+
+@njit(cache=True, error_model="numpy", fastmath=True)
+def _gather(v, indices, u):
+    """u = v[indices]; returns the largest and the smallest."""
+    top = low = v[indices[0]]
+    for j in range(len(u)):
+        x = v[indices[j]]
+        u[j] = x
+        top = x if x > top else top
+        low = x if x < low else low
+    return top, low
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _rescale(u, top, span):
+    """u ← (u − top)/span ∈ [−1, 0], so that no square overflows; ties with the top are made exact."""
+    factor = 1.0 / span
+    if factor == np.inf:  # a span that has no reciprocal
+        factor = 1.0
+        for j in range(len(u)):
+            u[j] = (u[j] - top) / span
+        top = 0.0
+    for j in range(len(u)):
+        x = (u[j] - top) * factor
+        u[j] = 0.0 if x > -TIE else x
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _top_mass(u, p):
+    total = 0.0
+    for j in range(len(u)):
+        total += p[j] if u[j] == 0.0 else 0.0
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _whole(values, longest):
+    """What rows that reach every state share: u (K, S), tops and lows (K,)."""
+    u, tops, lows = values.copy(), np.empty(len(values)), np.empty(len(values))
+    if longest == values.shape[1]:
+        for k in range(len(values)):
+            tops[k], lows[k] = np.max(values[k]), np.min(values[k])
+            if tops[k] > lows[k]:
+                _rescale(u[k], tops[k], tops[k] - lows[k])
+    return u, tops, lows
+
+
+@njit(cache=True, error_model="numpy")
+def _longest(indptr):
+    longest = 0
+    for m in range(len(indptr) - 1):
+        longest = max(longest, indptr[m + 1] - indptr[m])
+    return longest
+
+
+@rowwise
+def ball(values, indptr, indices, data, radius, beta, value, tilts, kernel):
+    """Fills value (K, M), β (K, M), and how each row is tilted, `tilts` (K, M, 5); the kernel (K, nnz) too unless it has
+    no columns. With u = (V − top)/span the tilted row is  q = p · e^{βu} · (constant + slope·u)."""
+    K, M, S, longest, write = len(values), len(indptr) - 1, values.shape[1], _longest(indptr), kernel.shape[1] > 0
+    whole, tops, lows = _whole(values, longest)
+    for block in prange((K * M + _BLOCK - 1) // _BLOCK):
+        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
+        scratch_bits = scratch_power.view(np.int64)
+        for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
+            k, m = i // M, i % M
+            lo, n = indptr[m], indptr[m + 1] - indptr[m]
+            p, v, r, tilt = data[lo : lo + n], values[k], radius[m], tilts[k, m]
+            u, e = scratch_u[:n], scratch_e[:n]
+            if n == S:  # every state: the same u for all such rows
+                u = whole[k]
+                top, low = tops[k], lows[k]
+            else:
+                top, low = _gather(v, indices[lo : lo + n], u)
+                if top > low:
+                    _rescale(u, top, top - low)
+            tilt[0], tilt[1] = top, top - low
+            if r == 0.0 or top == low:
+                tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
+                value[k, m] = expectation(v, indices[lo : lo + n], p)
+                e[:] = 1.0
+            else:
+                at_top = _top_mass(u, p)
+                if r < SMALL_RADIUS or at_top < SMALL_TOP:
+                    beta[k, m] = CARE
+                    tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
+                    continue
+                if r >= -np.log(at_top):
+                    tilt[2], tilt[3], tilt[4] = np.inf, 1.0 / at_top, 0.0
+                    value[k, m] = top
+                    _indicate(u, e)
+                else:
+                    found, z, mean, change, variance = _tilt(
+                        p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n]
+                    )
+                    beta[k, m] = found + change
+                    tilt[2], tilt[3], tilt[4] = found, (1.0 - change * mean) / z, change / z
+                    value[k, m] = top + (top - low) * (mean + change * variance)
+            if write:
+                _add(1.0, p, u, e, tilt, kernel[k, lo : lo + n])
+
+
+@njit(cache=True, error_model="numpy")
+def _indicate(u, e):
+    for j in range(len(u)):
+        e[j] = 1.0 if u[j] == 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _add(weight, p, u, e, tilt, out):
+    """out += weight · q."""
+    constant, slope = weight * tilt[3], weight * tilt[4]
+    for j in range(len(p)):
+        out[j] += p[j] * e[j] * (constant + slope * u[j])
+
+
+@njit(cache=True, error_model="numpy")
+def _again(v, indices, whole, tilt, u, e, power, bits):
+    """u and e = e^{βu} of a row whose tilt is known; returns u, which is `whole` where the row reaches every state."""
+    if tilt[1] == 0.0:
+        u[:] = 0.0
+        e[:] = 1.0
+        return u
+    if len(u) == len(whole):
+        u = whole
+    else:
+        _gather(v, indices, u)
+        _rescale(u, tilt[0], tilt[1])
+    if tilt[2] == np.inf:
+        _indicate(u, e)
+    else:
+        _exp(tilt[2], u, e, power, bits)
+    return u
+
+
+@rowwise
+def _mix(values, indptr, indices, data, tilts, policy, out):
+    """T (K, S, S) += Σ_a π(a|s) q(·|s,a)."""
+    K, (S, A), longest = len(values), policy.shape, _longest(indptr)
+    whole = _whole(values, longest)[0]
+    for i in prange(K * S):
+        k, s = i // S, i % S
+        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
+        scratch_bits, scratch_q = scratch_power.view(np.int64), np.empty(longest)
+        for a in range(A):
+            if policy[s, a] == 0.0:
+                continue
+            m = s * A + a
+            lo, n = indptr[m], indptr[m + 1] - indptr[m]
+            e, p, states = scratch_e[:n], data[lo : lo + n], indices[lo : lo + n]
+            u = _again(values[k], states, whole[k], tilts[k, m], scratch_u[:n], e, scratch_power[:n], scratch_bits[:n])
+            if n == S:  # every state, in order
+                _add(policy[s, a], p, u, e, tilts[k, m], out[k, s])
+            else:
+                q = scratch_q[:n]
+                q[:] = 0.0
+                _add(policy[s, a], p, u, e, tilts[k, m], q)
+                for j in range(n):
+                    out[k, s, states[j]] += q[j]
+
+
+@rowwise
+def _mix_sparsely(values, indptr, indices, data, tilts, policy, start, states, out):
+    """One value's chain, T(s,·) = Σ_a π(a|s) q(·|s,a), in compressed rows."""
+    (S, A), longest = policy.shape, _longest(indptr)
+    whole = _whole(values, longest)[0]
+    for s in prange(S):
+        u, e, power, i = np.empty(longest), np.empty(longest), np.empty(longest), start[s]
+        for a in range(A):
+            if policy[s, a] > NEVER:
+                m = s * A + a
+                lo, n = indptr[m], indptr[m + 1] - indptr[m]
+                own, bits = indices[lo : lo + n], power[:n].view(np.int64)
+                tilted = _again(values[0], own, whole[0], tilts[m], u[:n], e[:n], power[:n], bits)
+                states[i : i + n] = own
+                out[i : i + n] = 0.0
+                _add(policy[s, a], data[lo : lo + n], tilted, e[:n], tilts[m], out[i : i + n])
+                i += n
+
+
+@rowwise
+def _write(values, indptr, indices, data, tilts, kernel):
+    """The tilted rows, kernel (K, nnz) += q."""
+    K, M, whole = len(values), len(indptr) - 1, _whole(values, _longest(indptr))[0]
+    for i in prange(K * M):
+        k, m = i // M, i % M
+        lo, n = indptr[m], indptr[m + 1] - indptr[m]
+        e, power, p, states = np.empty(n), np.empty(n), data[lo : lo + n], indices[lo : lo + n]
+        u = _again(values[k], states, whole[k], tilts[k, m], np.empty(n), e, power, power.view(np.int64))
+        _add(1.0, p, u, e, tilts[k, m], kernel[k, lo : lo + n])
+
+
+@rowwise
+def penalty(values, indptr, indices, data, theta, linear, value, kernel):
+    K, M = len(values), len(indptr) - 1
+    tops, excess = np.empty(K), np.empty_like(values)
+    for k in range(K):
+        tops[k] = np.max(values[k])
+        for s in range(values.shape[1]):
+            excess[k, s] = np.expm1((values[k, s] - tops[k]) / theta)
+    for i in prange(K * M):
+        k, m = i // M, i % M
+        lo, hi = indptr[m], indptr[m + 1]
+        p, q, v = data[lo:hi], kernel[k, lo:hi], values[k]
+        # one shift for all rows: log E e^{u/θ} = log1p(E expm1(u/θ)), exact for large θ too
+        shifted, top = expectation(excess[k], indices[lo:hi], p), tops[k]
+        if shifted > -0.9:
+            log_z, scale = np.log1p(shifted), 1.0 / (1.0 + shifted)
+            for j in range(hi - lo):
+                q[j] = p[j] * ((1.0 + excess[k, indices[lo + j]]) * scale)
+        else:  # this row does not reach the top: shift by its own
+            top, z = -np.inf, 0.0
+            for j in range(lo, hi):
+                top = max(top, v[indices[j]])
+            for j in range(hi - lo):
+                q[j] = p[j] * np.exp((v[indices[lo + j]] - top) / theta)
+                z += q[j]
+            for j in range(hi - lo):
+                q[j] /= z
+            log_z = np.log(z)
+        value[k, m] = expectation(v, indices[lo:hi], q) if linear else top + theta * log_z
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tilted(WorstCase):
+    """Worst kernels that are remembered by how their rows are tilted."""
+
+    values: np.ndarray  # (K, S)
+    rows: Rows
+    tilts: np.ndarray  # (K, M, 5)
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        kernel = np.zeros((len(self.values), len(self.rows.data)))
+        _write(self.values, self.rows, self.tilts, kernel)
+        return kernel
+
+    def chain(self, k: int, policy: np.ndarray) -> sp.csr_array:
+        start = chain_start(policy, self.indptr)
+        found = np.empty(start[-1], np.int32), np.empty(start[-1])
+        _mix_sparsely(self.values[k : k + 1], self.rows, self.tilts[k], policy, start, *found)
+        return sp.csr_array((found[1], found[0], start), shape=(len(policy), len(policy)))
+
+    def mixed(self, policy: np.ndarray) -> np.ndarray:
+        chains = np.zeros((len(self.values), len(policy), len(policy)))
+        _mix(self.values, self.rows, self.tilts, policy, chains)
+        return chains

@@ -1,0 +1,24 @@
+"""All sections, in the report's order."""
+
+from reproduction import (
+    best_policy,
+    cartpole,
+    curves,
+    models,
+    other_sets,
+    rate,
+    river_swim,
+    step_sizes,
+    switch,
+    tradeoff,
+    wall_clock,
+)
+from reproduction.section import Section
+
+SECTIONS: dict[str, Section] = {
+    module.SECTION.name: module.SECTION
+    for module in (
+        *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets),
+        *(cartpole, tradeoff, switch, models),
+    )
+}
