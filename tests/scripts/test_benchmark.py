@@ -315,8 +315,10 @@ def test_training_beside_stable_baselines(monkeypatch):
         monkeypatch.setattr(training, name, lambda *arguments, **settings: 2.0)
     monkeypatch.setattr(training, "vector_speed", lambda: Row("vector", 1.0, "M steps/s"))
     monkeypatch.setattr(training, "peer_speed", lambda *arguments: 0.5)
+    monkeypatch.setattr(training, "image_times", lambda: (1.0, 2.0))
     monkeypatch.setattr(training, "peers", lambda: dict.fromkeys(("A2C", "PPO", "tuned PPO"), int))
     rows = training.measure()
     assert len({row.name for row in rows}) == len(rows)
     assert [row.value for row in rows if "beside SB3" in row.name] == [4.0] * 6
     assert [row.ratio for row in rows if "to 475" in row.name] == [None, 1.0, 1.0, 1.0]
+    assert [row.ratio for row in rows if "on images" in row.name] == [0.5]
