@@ -11,7 +11,7 @@ environments seed copy i with base + i, so that a base needs room behind it:
 
 import numpy as np
 
-NETWORKS, ACTIONS, MINIBATCHES, ENVIRONMENTS, EVALUATION = range(5)
+NETWORKS, ACTIONS, MINIBATCHES, ENVIRONMENTS, EVALUATION, CONTEXTS = range(6)
 STRIDE, BEGINNINGS = 701_408_733, 1_134_903_170  # F₄₄, F₄₅
 COPIES = 1 << 24
 LATER = BEGINNINGS + COPIES, 2**31 - COPIES

@@ -49,8 +49,9 @@ def networks(
     rng: np.random.Generator,
     actor: Any = None,
     critic: Any = None,
+    context: int = 0,
 ) -> Networks:
-    """The actor, then the critics one after the other: all draw from one generator."""
+    """The actor, then the critics one after the other: all draw from one generator. `context`: numbers of a context."""
     if actor is None and settings.network is not None:
         actor = registry.network(settings.network)
     critic = actor if critic is None else critic
@@ -63,7 +64,7 @@ def networks(
             for _ in range(costs):
                 yield made.body if settings.shared_body else maker(preprocess)
 
-        critics = Critics(preprocess, bodies(), rng)
+        critics = Critics(preprocess, bodies(), rng, context)
     return Networks(made, critics, distribution(between.actions), _name(settings, actor))
 
 

@@ -6,6 +6,9 @@ k_n follows the costs seen so far; when it changes the head is divided according
 a cost was ever other than zero, its k and so its values are zero, and the first k leaves the weights as they are: nothing
 depends on the unit of a cost.
 
+Critics also see the context of an episode, where there is one (`rcac.deep.adversary`): a layer behind the body mixes its
+features with the context.
+
     ‖w_n‖₂      last_layer: k_n times the head's weight          all: with every other parameter but the head's bias
 """
 
@@ -15,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head
+from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head, orthogonal_
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps.base import finite, minibatches
 
@@ -27,30 +30,41 @@ class Critics(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, preprocess: Preprocess, bodies: Iterable[Body], rng: np.random.Generator) -> None:
-        """The head of a critic is drawn when its body has been made: an iterable of bodies is read one by one."""
+    def __init__(
+        self, preprocess: Preprocess, bodies: Iterable[Body], rng: np.random.Generator, context: int = 0
+    ) -> None:
+        """The head of a critic is drawn when its body has been made: an iterable of bodies is read one by one. `context`
+        is how many numbers a context has."""
         super().__init__()
         self.preprocess = preprocess
-        self.bodies, self.heads = nn.ModuleList(), nn.ModuleList()
+        self.bodies, self.heads, self.mixers = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
         for body in bodies:
             self.bodies.append(body)
             self.heads.append(linear_head(body, 1, CRITIC_GAIN, rng))
+            if context:
+                width = self.heads[-1].in_features
+                self.mixers.append(nn.Sequential(nn.Linear(width + context, width), nn.Tanh()))
+                orthogonal_(self.mixers[-1], 1.0, rng)
         self.register_buffer("scales", torch.zeros(len(self.heads), dtype=torch.float64))  # k (K,)
 
-    def forward(self, rows: Tensor, only: list[int] | None = None) -> Tensor:
-        """z (K, B) at rows (B, d); of some critics, if asked for."""
+    def forward(self, rows: Tensor, contexts: Tensor | None = None, only: list[int] | None = None) -> Tensor:
+        """z (K, B) at rows (B, d) in contexts (B, c), if there are any; of some critics, if asked for."""
         inputs, features, outputs = self.preprocess(rows), {}, []
         for n in range(len(self.heads)) if only is None else only:
             body = self.bodies[n]
             if body not in features:  # one that is shared is evaluated once
                 features[body] = body(inputs)
-            outputs.append(self.heads[n](features[body]).squeeze(1))
+            seen = features[body]
+            if self.mixers:
+                seen = self.mixers[n](torch.cat([seen, contexts], dim=1))
+            outputs.append(self.heads[n](seen).squeeze(1))
         return torch.stack(outputs)
 
-    def values(self, rows: np.ndarray) -> np.ndarray:
-        """V (K, B) float64 at rows (B, d)."""
+    def values(self, rows: np.ndarray, contexts: np.ndarray | None = None) -> np.ndarray:
+        """V (K, B) float64 at rows (B, d), in contexts (B, c) if there are any."""
+        given = (torch.from_numpy(x).to(self.scales.device).split(CHUNK) for x in (rows, contexts) if x is not None)
         with torch.no_grad():
-            parts = [self(part) for part in torch.from_numpy(rows).to(self.scales.device).split(CHUNK)]
+            parts = [self(*part) for part in zip(*given, strict=True)]
             return (torch.cat(parts, dim=1).double() * self.scales[:, None]).cpu().numpy()
 
     def rescale(self, scales: np.ndarray) -> None:
@@ -72,6 +86,8 @@ class Critics(nn.Module):
             )
             if scope == "all":
                 squares = squares + torch.stack([_square(body) for body in self.bodies])
+                if self.mixers:
+                    squares = squares + torch.stack([_square(mixer) for mixer in self.mixers])
             return squares.sqrt().cpu().numpy()
 
     def fit(
@@ -82,17 +98,19 @@ class Critics(nn.Module):
         chosen: list[int],
         settings: DeepSettings,
         rng: np.random.Generator,
+        contexts: Tensor | None = None,
     ) -> np.ndarray:
         """Regress the chosen critics on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
         scales = torch.where(self.scales > 0, self.scales, 1.0).to(targets.dtype)
         scaled = (targets / scales[:, None])[chosen].T.contiguous()
+        given = [rows] if contexts is None else [rows, contexts]
         losses = torch.zeros_like(scales[chosen])
         for _ in range(settings.critic_epochs):
             losses = torch.zeros_like(losses)
-            for states, wanted in minibatches(settings.critic_batch, rng, rows, scaled):
-                errors = (self(states, chosen) - wanted.T).square()
+            for wanted, *states in minibatches(settings.critic_batch, rng, scaled, *given):
+                errors = (self(*states, only=chosen) - wanted.T).square()
                 optimizer.zero_grad()
-                (errors.sum() / len(states)).backward()
+                (errors.sum() / len(wanted)).backward()
                 optimizer.step()
                 losses += errors.detach().sum(dim=1)
         finite(torch.cat([p.detach().flatten() for p in self.parameters()]), "a critic's gradient")

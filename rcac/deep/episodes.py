@@ -16,6 +16,7 @@ class Episode(NamedTuple):
     left: float  # γ^l where it was cut off (truncated), 0 where it came to its end
     last: np.ndarray  # s_l (d,), its final observation
     env: int  # where it was
+    context: int  # in which it was, by `rcac.deep.adversary`; else 0
 
 
 class Measured(NamedTuple):
@@ -43,9 +44,9 @@ class Episodes:
         """Forget the episodes in progress."""
         self.plain[:], self.discounted[:], self.factor[:], self.length[:] = 0.0, 0.0, 1.0, 0
 
-    def record(self, trajectory: Trajectory) -> int:
-        """Add a rollout's rows; returns how many episodes it finished."""
-        before = self.count
+    def record(self, trajectory: Trajectory, contexts: np.ndarray | None = None) -> list[Episode]:
+        """Add a rollout's rows, in contexts (T+1, n) if there are any; returns the episodes it finished."""
+        ended = []
         done = trajectory.terminated | trajectory.truncated
         elsewhere = {
             (t, env): row for (t, env), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)
@@ -61,11 +62,13 @@ class Episodes:
                     sums = self.plain[:, env].copy(), self.discounted[:, env].copy()
                     left = 0.0 if trajectory.terminated[t, env] else float(self.factor[env])
                     last = elsewhere.get((t, int(env)), trajectory.observations[t + 1, env])
-                    self.finished.append(Episode(*sums, int(self.length[env]), left, last.copy(), int(env)))
-                    self.count += 1
+                    context = 0 if contexts is None else int(contexts[t, env])
+                    ended.append(Episode(*sums, int(self.length[env]), left, last.copy(), int(env), context))
                 self.plain[:, done[t]] = self.discounted[:, done[t]] = 0.0
                 self.factor[done[t]], self.length[done[t]] = 1.0, 0
-        return self.count - before
+        self.finished.extend(ended)
+        self.count += len(ended)
+        return ended
 
     @property
     def full(self) -> bool:
@@ -91,16 +94,29 @@ class Episodes:
     def first_of_each(self, rounds: int) -> Measured:
         """The first `rounds` episodes of every environment (the first to end anywhere would be the short ones); one that
         has not ended counts as far as it came."""
+        rows = [row[1:] for row in self._first(rounds)]
+        plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
+        return Measured(plain, discounted, float(length), len(rows))
+
+    def of_each(self, rounds: int) -> np.ndarray:
+        """(K, n) mean plain sums of these episodes, for each environment."""
+        sums, counts = np.zeros_like(self.plain), np.zeros(len(self.length))
+        for env, plain, _, _ in self._first(rounds):
+            sums[:, env] += plain
+            counts[env] += 1
+        return sums / np.maximum(counts, 1)
+
+    def _first(self, rounds: int) -> list[tuple[int, np.ndarray, np.ndarray, int]]:
+        """Environment, plain and discounted sums, and length."""
         missing = np.full(len(self.length), rounds)
         rows = []
         for episode in self.finished:
             if missing[episode.env]:
-                rows.append((episode.plain, episode.discounted, episode.length))
+                rows.append((episode.env, episode.plain, episode.discounted, episode.length))
                 missing[episode.env] -= 1
-        for env in np.flatnonzero((missing > 0) & (self.length > 0)):
-            rows.append((self.plain[:, env], self.discounted[:, env], int(self.length[env])))
-        plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
-        return Measured(plain, discounted, float(length), len(rows))
+        for env in np.flatnonzero((missing > 0) & (self.length > 0)).tolist():
+            rows.append((env, self.plain[:, env], self.discounted[:, env], int(self.length[env])))
+        return rows
 
     def state(self) -> State:
         costs, count = len(self.plain), len(self.finished)
@@ -116,6 +132,7 @@ class Episodes:
             "finished_left": left,
             "finished_last": last.reshape(count, -1 if count else 0),
             "finished_env": np.array([e.env for e in self.finished], dtype=np.int64),
+            "finished_context": np.array([e.context for e in self.finished], dtype=np.int64),
         }
         return State(tensors, {"count": self.count})
 
@@ -124,6 +141,6 @@ class Episodes:
             setattr(self, name, state.tensors[name])
         self.finished.clear()
         parts = (state.tensors[f"finished_{name}"] for name in Episode._fields)
-        for plain, discounted, length, left, last, env in zip(*parts, strict=True):
-            self.finished.append(Episode(plain, discounted, int(length), float(left), last, int(env)))
+        for plain, discounted, length, left, last, env, context in zip(*parts, strict=True):
+            self.finished.append(Episode(plain, discounted, int(length), float(left), last, int(env), int(context)))
         self.count = int(state.data["count"])

@@ -35,6 +35,7 @@ class Trajectory(NamedTuple):
     final_at: np.ndarray  # (m, 2) rows (t, env) whose next observation is not observations[t+1]
     final: np.ndarray  # (m, d) their true next observations
     initial: np.ndarray  # (k, d) first observations of the episodes that began
+    begun: np.ndarray  # (T, n) bool, whether observations[t+1] is one of these
 
 
 class Rollout:
@@ -107,7 +108,7 @@ class Rollout:
         places = np.array(final_at, dtype=np.int64).reshape(-1, 2)
         ends = np.array(final, dtype=observations.dtype).reshape(-1, history.size)
         begins = observations[1:][begun]
-        return Trajectory(observations, actions, costs, terminated, truncated, valid, places, ends, begins)
+        return Trajectory(observations, actions, costs, terminated, truncated, valid, places, ends, begins, begun)
 
     def _step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         try:

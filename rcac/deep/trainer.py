@@ -14,6 +14,8 @@ another matter, and can be measured: with the sums of recent episodes, C plain a
 the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it. E is the mean of
 γ^l V_n(s_l) over episodes cut off after l steps: the critics look beyond the cut, the budget does not. For critics that are
 right, V − D − E is what the adversary adds in l steps, and nothing at radius 0.
+
+With a box of contexts (`rcac.deep.adversary`) J_n = κ·E_{q_n} C_n is measured alone, and advantages are weighted by context.
 """
 
 import copy
@@ -27,8 +29,10 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from rcac.contexts import Parameters
 from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
+from rcac.deep.adversary import EPISODES, Adversaries
 from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes
 from rcac.deep.networks import Actor
@@ -42,10 +46,11 @@ from rcac.deep.spaces import Moments
 from rcac.deep.steps import actor_step
 from rcac.deep.steps.base import ActorStepInputs, Batch
 from rcac.deep.switching import make_switch
+from rcac.envs.contexts import parameters
 from rcac.errors import InputError
 from rcac.labels import episode_labels
 from rcac.learner import State, Step
-from rcac.seeds import ACTIONS, MINIBATCHES, NETWORKS, environment_seed, stream
+from rcac.seeds import ACTIONS, CONTEXTS, MINIBATCHES, NETWORKS, environment_seed, stream
 
 
 class Trainer:
@@ -66,6 +71,7 @@ class Trainer:
         actor: Any = None,  # the actor's body: a class or function of the space that it is given (see deep.networks)
         critic: Any = None,  # every critic's body, likewise; None: as the actor's
         labels: Sequence[str] | None = None,  # names of the constraints (N,)
+        box: Parameters | None = None,  # contexts to be robust against; None: as the environments are
     ) -> None:
         self.settings, self.seed, self.horizon = settings, seed, horizon
         self.budgets = _checked_budgets(budgets)
@@ -81,7 +87,12 @@ class Trainer:
         self.kappa = kappa_of(settings.gamma, horizon) if kappa is None else kappa
 
         self.interface = build.interface(envs.single_observation_space, envs.single_action_space, settings)
-        self.networks = build.networks(self.interface, settings, count, stream(seed, NETWORKS), actor, critic)
+        self.adversaries: Adversaries | None = None
+        if box is not None:
+            _check_robust(box, envs, settings)
+            self.adversaries = Adversaries(box, self.labels, n, horizon, stream(seed, CONTEXTS))
+        context = box.dimension if box else 0
+        self.networks = build.networks(self.interface, settings, count, stream(seed, NETWORKS), actor, critic, context)
         self.actor, self.critics = self.networks.actor.to(self.device), self.networks.critics.to(self.device)
         self.actor_optimizer = _adam(self.actor, settings.actor_lr)
         self.critic_optimizer = _adam(self.critics, settings.critic_lr)
@@ -90,7 +101,7 @@ class Trainer:
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
-        self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
+        self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
         self.switch, self.actor_step = make_switch(settings), actor_step(settings.step)
         self.model: EmpiricalModel | None = None  # where everything can be counted, and budgets bound what is counted
@@ -110,6 +121,8 @@ class Trainer:
             return rounds * self.horizon + (rounds - 1) * resets
 
         self.rounds = -(-settings.window // n)  # episodes of every environment
+        if self.adversaries:
+            self.rounds = -(-EPISODES * min(n, len(self.adversaries.points)) // n)
         while self.rounds > 1 and length(self.rounds) * n > fifth:
             self.rounds -= 1
         self.trial_length = length(self.rounds)
@@ -131,18 +144,25 @@ class Trainer:
 
     def _learn(self) -> Step:
         settings, started = self.settings, time.perf_counter()
+        if self.adversaries:
+            self.adversaries.draw(self.rollout.envs)
         trajectory = self._collect(self.actor, settings.rollout_length)
+        contexts = self.adversaries.follow(trajectory) if self.adversaries else None
         self.visited = self._frames(trajectory.observations[:-1][trajectory.valid])
         if self.model:
             self.model.add(trajectory)
-        finished = self.episodes.record(trajectory)
-        if self.model or (finished and self.episodes.full):
+        finished = self.episodes.record(trajectory, contexts)
+        progress = self.position / self.learning
+        if self.adversaries:
+            self.adversaries.record(finished)
+            self.adversaries.update(progress)
+        if self.model or (finished and self._known()):
             self._propose()
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)
         estimates = self._estimates()  # J (K,)
-        batch, directions = self._batch(trajectory, settings.radius * norms)
-        budgets, progress = self.budgets * self.kappa, self.position / self.learning
+        batch, directions = self._batch(trajectory, settings.radius * norms, contexts)
+        budgets = self.budgets * self.kappa
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
         update = self.actor_step(
@@ -163,7 +183,7 @@ class Trainer:
         self.skipped += update.skipped
         chosen = np.flatnonzero(weights).tolist() if settings.critics == "selected" else list(range(len(weights)))
         losses = self.critics.fit(
-            self.critic_optimizer, batch.observations, batch.targets, chosen, settings, self.batch_rng
+            self.critic_optimizer, batch.observations, batch.targets, chosen, settings, self.batch_rng, batch.contexts
         )
         if settings.normalize_observations and len(self.moments.mean):
             self.moments.update(self.visited[:, self.interface.encoder.continuous])
@@ -173,6 +193,8 @@ class Trainer:
 
         stats = UpdateStats(estimates, norms, losses, update, weights, self.switch.metrics(), self.skipped)
         metrics = report.metrics(stats, self.episodes, self.budgets, self.kappa)
+        if self.adversaries:
+            metrics |= self.adversaries.metrics(self.budgets)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
         terms = report.terms(self._measured(estimates), self.budgets, self.labels)
         return Step(metrics, terms, self.labels[int(np.argmax(weights))])
@@ -190,16 +212,33 @@ class Trainer:
         self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
         self.critics.rescale(np.sqrt(self.cost_moments.square) / (1.0 - self.settings.gamma))
 
-    def _batch(self, trajectory: Trajectory, margins: np.ndarray) -> tuple[Batch, Tensor | None]:
+    def _reset(self, seed: int) -> np.ndarray:
+        """Begin new episodes; the first observations (n, d)."""
+        if self.adversaries:
+            self.adversaries.draw(self.rollout.envs)
+            self.adversaries.begin()
+        return self.rollout.reset(seed)
+
+    def _known(self) -> bool:
+        """Whether there is enough to propose a policy by."""
+        return self.adversaries.measured if self.adversaries else self.episodes.full
+
+    def _batch(
+        self, trajectory: Trajectory, margins: np.ndarray, contexts: np.ndarray | None
+    ) -> tuple[Batch, Tensor | None]:
         """The transitions with advantages and targets, and natural directions where the advantages are regressed."""
-        settings = self.settings
+        settings, adversaries = self.settings, self.adversaries
         length, n = trajectory.valid.shape
-        everywhere = self.critics.values(trajectory.observations.reshape((length + 1) * n, -1))
+
+        def seen(which: Any) -> np.ndarray | None:
+            return adversaries.inputs(contexts[which].reshape(-1)) if adversaries and contexts is not None else None
+
+        everywhere = self.critics.values(trajectory.observations.reshape((length + 1) * n, -1), seen(...))
         values = everywhere.reshape(-1, length + 1, n)
         next_values = values[:, 1:].copy()
         if len(trajectory.final):
             at = trajectory.final_at
-            next_values[:, at[:, 0], at[:, 1]] = self.critics.values(trajectory.final)
+            next_values[:, at[:, 0], at[:, 1]] = self.critics.values(trajectory.final, seen((at[:, 0], at[:, 1])))
         returns = robust_gae(
             trajectory.costs,
             values[:, :-1],
@@ -216,17 +255,26 @@ class Trainer:
             torch.from_numpy(x).to(self.device)
             for x in (trajectory.observations[:-1][valid], trajectory.actions[valid])
         )
-        advantages, directions = self.tensor(returns.advantages[:, valid]), None
+        advantages, directions, inputs = self.tensor(returns.advantages[:, valid]), None, None
+        if adversaries and contexts is not None:
+            which = contexts[:-1][valid]
+            inputs = torch.from_numpy(adversaries.inputs(which)).to(self.device)
+            weights = self.tensor(adversaries.weights(which))
+            advantages = weights * (advantages - (weights * advantages).mean(dim=1, keepdim=True))
+            steps = adversaries.steps()  # of an episode, under each adversary: in L_n, as it is in J_n
+            advantages *= self.tensor(steps / steps.mean())[:, None]
         if settings.advantage == "q_regression":
             errors, law = self.tensor(returns.errors[:, valid]), self.networks.distribution
             fit = regress(self.actor, law, rows, actions, errors, settings.damping, settings.cg_iterations)
             advantages, directions = fit.advantages, fit.directions
-        return Batch(rows, actions, advantages, self.tensor(returns.targets[:, valid])), directions
+        return Batch(rows, actions, advantages, self.tensor(returns.targets[:, valid]), inputs), directions
 
     # Estimates
 
     def _estimates(self) -> np.ndarray:
         """J (K,): V(s_0), or κC + V(s_0) − D − E once an episode has finished and measured ones correct it."""
+        if self.adversaries:
+            return self.kappa * self.adversaries.sums()
         values = self.critics.values(self.initial).mean(axis=1)
         if not self.settings.calibrate or not self.episodes.count:
             return values
@@ -238,6 +286,8 @@ class Trainer:
         """What an advantage that is the same at every step comes to in J_n: κl for plain sums, else 1/(1−γ)."""
         if not self.settings.calibrate:
             return 1.0 / (1.0 - self.settings.gamma)
+        if self.adversaries:
+            return self.kappa * float(self.adversaries.steps().mean())
         return self.kappa * (self.episodes.mean_length() if self.episodes.count else self.horizon)
 
     def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
@@ -246,7 +296,7 @@ class Trainer:
 
     def _measured(self, estimates: np.ndarray) -> np.ndarray:
         """(K,) sums of the window's episodes; before any has finished, what the estimates come to."""
-        if not self.episodes.count:
+        if self.adversaries or not self.episodes.count:
             return estimates / self.kappa
         return self._sums(self.episodes.mean(), self.episodes.mean_discounted())
 
@@ -254,7 +304,8 @@ class Trainer:
 
     def _propose(self) -> None:
         """The policy that just acted, by the window's episodes (or at once by a trial on what was counted)."""
-        sums, count = self._measured(np.zeros(len(self.labels))).tolist(), len(self.episodes.finished)
+        robust = self.adversaries.sums() if self.adversaries else np.zeros(len(self.labels))
+        sums, count = self._measured(self.kappa * robust).tolist(), len(self.episodes.finished)
         length = self.episodes.mean_length() if count else self.horizon
         candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position)
         part = self.position * len(self.selection.candidates) // self.learning
@@ -287,12 +338,18 @@ class Trainer:
         # Where no window was filled in that part, the last policy is tried.
         tensors = candidate.tensors if candidate else resume.module_arrays(self.actor)
         actor = self._frozen(tensors)
+        n, contexts = self.rollout.envs.num_envs, None
+        if self.adversaries:
+            contexts = self.adversaries.trial(n)
+            self.adversaries.choose(self.rollout.envs, contexts)
         self.rollout.reset(environment_seed(self.seed, self.position))
-        episodes = Episodes(len(self.labels), self.rollout.envs.num_envs, self.settings.gamma, None)
+        episodes = Episodes(len(self.labels), n, self.settings.gamma, None)
         for start in range(0, self.trial_length, self.settings.rollout_length):
             episodes.record(self._collect(actor, min(self.settings.rollout_length, self.trial_length - start)))
         measured = episodes.first_of_each(self.rounds)
         sums = self._sums(measured.plain, measured.discounted)
+        if self.adversaries and contexts is not None:
+            sums = self.adversaries.judged(contexts, episodes.of_each(self.rounds))
         position = candidate.position if candidate else self.learning
         tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, tried=True)
         self.selection.candidates[trial] = tried
@@ -352,7 +409,8 @@ class Trainer:
             "switch": self.switch,
             "selection": self.selection,
         }
-        return parts if self.model is None else parts | {"model": self.model}
+        more = {"model": self.model, "adversaries": self.adversaries}
+        return parts | {name: part for name, part in more.items() if part is not None}
 
     def state(self) -> State:
         tensors, data = resume.save(self.parts)
@@ -368,11 +426,22 @@ class Trainer:
 
     def restart_environments(self) -> None:
         """Begin new episodes in the middle of a run, from a seed of their own."""
-        self.rollout.reset(environment_seed(self.seed, self.position))
+        self._reset(environment_seed(self.seed, self.position))
         self.episodes.clear()
 
     def tensor(self, array: np.ndarray) -> Tensor:
         return torch.tensor(np.asarray(array), dtype=torch.float32, device=self.device)
+
+
+def _check_robust(box: Parameters, envs: VectorEnv, settings: DeepSettings) -> None:
+    known = parameters(envs)
+    if not known:
+        raise InputError(f"uncertainty: parameters given, but {envs.unwrapped} has none to vary; nominal or ipm expected")
+    box.check(known)
+    if settings.advantage == "q_regression":
+        raise InputError("advantage: q_regression given, gae expected with uncertain parameters")
+    if not settings.calibrate:
+        raise InputError("calibrate: false given, true expected with uncertain parameters")
 
 
 def _adam(module: torch.nn.Module, rate: float) -> torch.optim.Adam:

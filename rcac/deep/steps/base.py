@@ -24,6 +24,7 @@ class Batch(NamedTuple):
     actions: Tensor  # (B,) or (B, D)
     advantages: Tensor  # (K, B), cost form
     targets: Tensor  # (K, B), for the critics
+    contexts: Tensor | None = None  # (B, c), for the critics
 
 
 class ActorStepInputs(NamedTuple):
