@@ -98,7 +98,8 @@ def train(
     max_episode_steps: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization: str = "auto",
-    uncertainty: str | Mapping[str, Any] | None = None,
+    uncertainty: str | Mapping[str, Any] | Parameters | None = None,
+    failure_budget: float | None = None,
     **settings: Any,
 ) -> Result:
     """Train a policy that keeps its costs within their budgets.
@@ -138,8 +139,12 @@ def train(
         Arguments of the environment.
     vectorization : str
         vector (the environment's own), sync, async (a process for each copy), or auto.
-    uncertainty : str or mapping
-        For tabular methods: the name of a set, or `{"name": …}` with its parameters; `kl_ball` if not given.
+    uncertainty : str, mapping or Parameters
+        For deep methods: `rcac.Parameters({"wind": (-2, 2)})`, or just the ranges, to train against the worst of the
+        simulator's parameters; "parameters" for the environment's own ranges, "ipm", "nominal". For tabular methods:
+        the name of a set, or `{"name": …}` with its parameters; `kl_ball` if not given.
+    failure_budget : float
+        How many steps an episode may lose to termination, on average: a further cost with a critic of its own.
     **settings
         Any setting of the algorithm: `total_steps=300_000`, `num_envs=8`, `rollout_length=256`, `lam=50.0`, …
 
@@ -169,7 +174,9 @@ def train(
         return _result(runs.resume(resume, _shown(progress), **options))
     if env is None:
         raise InputError("env: not given, an id, a function that makes an Env, or a VectorEnv expected")
-    place = describe_env(env, budgets, cost, max_episode_steps, env_kwargs, vectorization)
+    place = describe_env(
+        env, budgets, cost, max_episode_steps, env_kwargs, vectorization, failure_budget=failure_budget
+    )
     config = describe_run(
         place, algo, uncertainty, settings, seed=seed, progress=_shown(progress), loggers=list(loggers)
     )
@@ -336,12 +343,12 @@ def certify(
     )
     if place.env.budgets is None:
         raise InputError("budgets: not given, one for each cost expected")
-    labels = place.env.cost_names
+    limits, labels = place.env.limits()
     envs = make_envs(place.env, place.num_envs or num_envs)
     try:
         horizon = place.env.max_episode_steps or (envs.spec.max_episode_steps if envs.spec is not None else None)
         return certify_policy(
-            envs, policy, place.env.budgets, box, cost_ranges, horizon, labels=labels, confidence=confidence,
+            envs, policy, limits, box, cost_ranges, horizon, labels=labels, confidence=confidence,
             contexts=contexts, episodes=episodes, search_episodes=search_episodes, final_episodes=final_episodes,
             seed=seed,
         )  # fmt: skip

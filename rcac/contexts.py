@@ -14,7 +14,7 @@ independently. A policy's cost in a context is J_n(π, ξ), and
 Inside, contexts are points u of the unit cube, on which the law is uniform.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -175,12 +175,6 @@ class Parameters:
                 f"risk.{min(unknown)}: given, one of {', '.join(['return', 'cost', *labels[1:]])} expected"
             )
         return [self._risk["return"], *(self._risk.get(label, self._risk["cost"]) for label in labels[1:])]
-
-    def check(self, known: Collection[str]) -> None:
-        """Refuse a parameter that is none of an environment's."""
-        for name in self.names:
-            if name not in known:
-                raise InputError(f"ranges.{name}: given, one of {', '.join(known)} expected")
 
     @property
     def names(self) -> tuple[str, ...]:

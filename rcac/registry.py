@@ -118,6 +118,7 @@ def _our_sets() -> dict[str, Callable[..., Any]]:
     return NAMED
 
 
+DEEP_SETS = ("nominal", "ipm", "parameters")  # what deep methods can be robust against
 _algos = Registry("algo", "rcac.algos", lambda: _rows("algo"))
 _sets = Registry("uncertainty", "rcac.uncertainty", _our_sets)
 _costs = Registry("cost", "rcac.costs", tuple)

@@ -78,7 +78,8 @@ def compose_nodes(
         for key, value in assignments:
             if key == "uncertainty" and value is not None:
                 name = config.algo.name
-                raise InputError(f"uncertainty: {value} given with {name}, which has its own: set algo.radius")
+                able = ", ".join(registry.DEEP_SETS)
+                raise InputError(f"uncertainty: {value} given with {name}, one of {able} expected")
     for key, value in saved.items():
         if key not in GROUPS or (key not in given and config.get(key) is not None and value is not None):
             assign(config, key, value)

@@ -4,7 +4,7 @@
     schema/env/<env>                  `Env`
     schema/algo/<env>/<algo>          the settings of the algorithm's family, with the environment's `deep` defaults
     schema/uncertainty/<set>          the parameters of the set
-    schema/end/<algo>                 deep methods have no uncertainty set
+    schema/end/<algo>/<set>           deep methods have no set of kernels
     algo/<name>, uncertainty/<name>   registered in code or offered by a package
 
 `conf/train.yaml` merges each schema under the file that it types.
@@ -91,9 +91,9 @@ def _schema(group: str, *names: str) -> DictConfig:
         case "uncertainty", name if name in registry.uncertainty_names():
             typed = schema.set_schema(registry.uncertainty_set(name), name)
             return _filled(typed, registry.rows("uncertainty").get(name, {}))
-        case "end", algo:
+        case "end", algo, chosen:
             row = registry.algorithm_row(algo) if algo in registry.algorithm_names() else {}
-            deep = {"uncertainty": None} if row.get("family") == "deep" else {}
+            deep = {"uncertainty": None} if row.get("family") == "deep" and chosen not in registry.DEEP_SETS else {}
             return OmegaConf.create({"env": {"deep": None}, **deep})  # an environment's are in `algo` by now
     # for a file that Hydra finds elsewhere, whose keys are checked later
     node = OmegaConf.create({"name": names[-1]} if group == "algo" else {})

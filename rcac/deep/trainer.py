@@ -434,10 +434,8 @@ class Trainer:
 
 
 def _check_robust(box: Parameters, envs: VectorEnv, settings: DeepSettings) -> None:
-    known = parameters(envs)
-    if not known:
+    if not parameters(envs):
         raise InputError(f"uncertainty: parameters given, but {envs.unwrapped} has none to vary; nominal or ipm expected")
-    box.check(known)
     if settings.advantage == "q_regression":
         raise InputError("advantage: q_regression given, gae expected with uncertain parameters")
     if not settings.calibrate:

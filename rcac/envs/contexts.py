@@ -170,6 +170,14 @@ def parameters(env: gym.Env | VectorEnv) -> dict[str, Parameter]:
     return dict(each[0]) if each else {}
 
 
+def declared_ranges(envs: VectorEnv) -> dict[str, tuple[float, float, str]]:
+    """The ranges of all parameters that an environment declares, as `rcac.Parameters` takes them."""
+    known = parameters(envs)
+    if not known:
+        raise InputError(f"ranges: not given, and {envs.unwrapped} declares no parameters; nominal or ipm expected")
+    return {name: (p.low, p.high, p.scale) for name, p in known.items() if p.low < p.high}
+
+
 def set_context(env: gym.Env, context: Mapping[str, float]) -> None:
     """Set the context of one environment, whatever it is wrapped in."""
     if not env.has_wrapper_attr("set_context"):

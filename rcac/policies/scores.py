@@ -79,9 +79,10 @@ def score(condition: Condition, policy: Policy, settings: Settings) -> list[Term
 def terms_of(config: Config, problem: RCMDP | None) -> Terms:
     if problem is not None:
         return Terms(problem.labels(), np.asarray(problem.signs), problem.budgets, problem.discount)
-    budgets = np.array(config.env.budgets or [])
+    limits, names = config.env.limits()
+    budgets = np.array(limits)
     signs = np.array([-1.0, *np.ones(len(budgets))])
-    return Terms(term_labels(signs, config.env.cost_names), signs, budgets, 1.0)
+    return Terms(term_labels(signs, names), signs, budgets, 1.0)
 
 
 # Measures

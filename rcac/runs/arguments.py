@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from rcac import registry
+from rcac.contexts import Parameters
 from rcac.errors import InputError
 from rcac.labels import RESERVED
 from rcac.runs import given
@@ -27,6 +28,7 @@ def describe_env(
     kwargs: Mapping[str, Any] | None,
     vectorization: str = "auto",
     cost_names: list[str] | None = None,
+    failure_budget: float | None = None,
 ) -> Place:
     if isinstance(budgets, Mapping):
         cost_names, budgets = _checked_names(list(budgets)), list(budgets.values())
@@ -39,6 +41,8 @@ def describe_env(
     values["kwargs"] = {**row.get("kwargs", {}), **(kwargs or {})}
     limits = (max_episode_steps, found.max_episode_steps, row.get("max_episode_steps"))
     values["max_episode_steps"] = next((limit for limit in limits if limit is not None), None)
+    if failure_budget is not None:
+        values["failure_budget"] = failure_budget
     if budgets is not None:
         values["budgets"] = _numbers(budgets)
     return Place(Env(**checked(Env, values, "env.")), dict(row.get("deep", {})), found.num_envs)
@@ -68,12 +72,28 @@ def describe_run(place: Place, algo: str | None, uncertainty: Any, settings: dic
         if settings.get("num_envs", place.num_envs) != place.num_envs:
             raise InputError(f"num_envs: {settings['num_envs']} given, {place.num_envs} expected, as env has")
         values["num_envs"] = place.num_envs
-    if deep and uncertainty is not None:
-        raise InputError(f"uncertainty: {uncertainty!r} given with {name}, which has its own: set radius")
     algo_row = {**checked(family, values), "name": name}
-    chosen = None if deep else _set(uncertainty or "kl_ball", place.env)
+    chosen = _deep_set(uncertainty, name) if deep else _set(uncertainty or "kl_ball", place.env)
     usual = {key: value for key, value in registry.document("train").items() if key not in ("defaults", "hydra")}
     return make_config({**usual, "env": asdict(place.env), "algo": algo_row, "uncertainty": chosen, **rest})
+
+
+def _deep_set(uncertainty: Any, algo: str) -> dict[str, Any] | None:
+    """Likewise, for deep methods: a name, a row, a box of parameters or its ranges."""
+    if uncertainty is None:
+        return None
+    if isinstance(uncertainty, Parameters):
+        uncertainty = {"name": "parameters", **uncertainty.as_dict()}
+    elif isinstance(uncertainty, Mapping) and "name" not in uncertainty:
+        uncertainty = {"name": "parameters", **Parameters(uncertainty).as_dict()}
+    row = {"name": uncertainty} if isinstance(uncertainty, str) else dict(uncertainty)
+    if row["name"] not in registry.DEEP_SETS:
+        able = ", ".join(registry.DEEP_SETS)
+        raise InputError(f"uncertainty: {row['name']} given with {algo}, rcac.Parameters or one of {able} expected")
+    usual = registry.rows("uncertainty")[row["name"]]
+    for key in row.keys() - usual.keys() - {"name"}:
+        raise InputError(f"uncertainty.{key}: no such key, known are {', '.join(usual)}")
+    return {**usual, **row}
 
 
 def _set(uncertainty: str | Mapping[str, Any], env: Env) -> dict[str, Any]:

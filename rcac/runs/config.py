@@ -17,8 +17,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from rcac.deep.settings import DeepSettings
+from rcac.envs.failure import LABEL as STEPS_LOST
 from rcac.errors import InputError
 from rcac.files import Damaged, read_regular
+from rcac.labels import episode_labels
 from rcac.registry import choose, logger_names
 from rcac.tabular.settings import TabularSettings
 
@@ -38,10 +40,21 @@ class Env:
     max_episode_steps: int | None = None  # null: as registered
     temperature: float | None = None  # of the KL penalty, unless uncertainty.temperature is given
     budgets: list[float] | None = None  # on an episode's sum of each cost; null: the model's, which are discounted
+    failure_budget: float | None = None  # steps lost to termination per episode, at most: a cost of its own; null: none
+    ranges: dict[str, Any] = field(default_factory=dict)  # of parameters, for uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
     cost_names: list[str] | None = None  # what to call the costs; they may stand under these names in info, or in info["costs"]
     vectorization: str = "auto"  # vector (its own), sync, async (a process for each copy); auto: the first it has
     kwargs: dict[str, Any] = field(default_factory=dict)  # the environment's own arguments
+
+
+    def limits(self) -> tuple[list[float], list[str] | None]:
+        """The budgets of all costs, that on failure last, and what the costs are called."""
+        budgets, names = list(self.budgets or []), self.cost_names
+        if self.failure_budget is None:
+            return budgets, names
+        names = [*(names or episode_labels(len(budgets))[1:]), STEPS_LOST]
+        return [*budgets, self.failure_budget], names
 
 
 @dataclass
@@ -117,6 +130,8 @@ def check(config: Config) -> None:
     choose("env.vectorization", config.env.vectorization, VECTORIZATIONS)
     for index, budget in enumerate(config.env.budgets or []):
         _require(f"env.budgets[{index}]", budget, math.isfinite(budget), "a finite number")
+    lost = config.env.failure_budget
+    _require("env.failure_budget", lost, lost is None or 0 <= lost < math.inf, "a number ≥ 0, or null")
     for index, name in enumerate(config.loggers):
         choose(f"loggers[{index}]", name, logger_names())
 

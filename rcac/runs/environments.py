@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from rcac import registry
 from rcac.envs import register_rcmdp
+from rcac.envs.failure import StepsLost
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
 from rcac.problem import RCMDP
@@ -67,7 +68,13 @@ def make_envs(env: Env, num_envs: int) -> VectorEnv:
             reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
             raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
         wrappers = _wrappers(env) if mode != "vector" else []
-        return gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
+        made = gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
+        if env.failure_budget is None:
+            return made
+        steps = env.max_episode_steps or spec.max_episode_steps
+        if steps is None:
+            raise InputError("env.max_episode_steps: not given and not registered, expected with env.failure_budget")
+        return StepsLost(made, steps)
 
 
 def _wrappers(env: Env) -> list[Any]:
@@ -126,6 +133,8 @@ def _arguments(env: Env) -> dict[str, Any]:
 
 def close(envs: VectorEnv) -> None:
     """Also if a process of an asynchronous one has died in the middle of a step, which `close` would wait for."""
+    if isinstance(envs, StepsLost):
+        return close(envs.env)
     if not isinstance(envs, AsyncVectorEnv):
         return envs.close()
     try:

@@ -88,11 +88,20 @@ def finite(problem: RCMDP, kernels: str, rectangular: bool) -> Any:
     return sets.FiniteKernels(found, rectangular)
 
 
+def ipm(problem: RCMDP, radius: float = 1e-3, scope: str = "last_layer") -> Any:
+    raise InputError("uncertainty: ipm given, linear_ipm expected for tabular methods")
+
+
+def parameters(problem: RCMDP, ranges: dict[str, Any] | None = None, risk: Any = None) -> Any:
+    raise InputError("uncertainty: parameters given, a set of kernels expected for tabular methods (rcac.parametric makes one)")
+
+
 NAMED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         *(nominal, kl_ball, kl_penalty, total_variation, chi_square, wasserstein, linear_ipm, finite),
         *(cressie_read, contamination, cvar, state_l1, state_l2),
+        *(ipm, parameters),  # of deep methods
     )
 }
 

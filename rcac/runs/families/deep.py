@@ -5,14 +5,40 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
+from rcac.contexts import Parameters
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
+from rcac.envs.contexts import declared_ranges
 from rcac.errors import InputError
 from rcac.labels import episode_labels
 from rcac.runs.build import Built, Modules, identity, spaces_card
 from rcac.runs.config import Config
-from rcac.runs.environments import check_costs, close, make_envs, open_env
+from rcac.runs.environments import check_costs, close, make_envs, open_env, prefix_field
+
+
+def _uncertainty(config: Config, settings: DeepSettings) -> tuple[DeepSettings, dict[str, Any] | None]:
+    """The settings with the radius of the set that was chosen, and what was said of uncertain parameters, if they are."""
+    match config.uncertainty:
+        case None:
+            return settings, None
+        case {"name": "ipm", **row}:
+            chosen, ranges = {"radius": row["radius"], "scope": row["scope"]}, None
+        case {"name": "parameters", **row}:
+            chosen, ranges = {"radius": 0.0}, {"ranges": row["ranges"] or config.env.ranges, "risk": row["risk"]}
+        case _:
+            chosen, ranges = {"radius": 0.0}, None
+    config.algo |= chosen
+    with prefix_field("uncertainty", chosen):
+        return replace(settings, **chosen), ranges
+
+
+def _box(said: dict[str, Any], envs: VectorEnv) -> Parameters:
+    try:
+        return Parameters(said["ranges"] or declared_ranges(envs), said["risk"])
+    except InputError as error:
+        raise InputError(f"uncertainty.{error}") from error
 
 
 def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
@@ -24,7 +50,7 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
         single.close()
     if steps is None:
         raise InputError("env.max_episode_steps: not given and not registered, a whole number ≥ 1 expected")
-    kappa = None  # that of the horizon
+    kappa, names = None, config.env.cost_names  # κ: that of the horizon
     if problem is not None:
         usual = type(settings)().gamma
         if settings.gamma not in (usual, problem.discount):
@@ -35,13 +61,16 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
     elif config.env.budgets is None:
         raise InputError("env.budgets: not given, a number for each cost expected, like [25]")
     else:
-        budgets = np.array(config.env.budgets)
-    labels = episode_labels(len(budgets), config.env.cost_names)
+        limits, names = config.env.limits()
+        budgets = np.array(limits)
+    labels = episode_labels(len(budgets), names)
+    settings, ranges = _uncertainty(config, settings)
     given: dict[str, Any] = {name: module for name, module in modules._asdict().items() if module is not None}
     envs = make_envs(config.env, settings.num_envs)
     shut = partial(close, envs)
     try:
-        learner = Trainer(envs, budgets, settings, config.seed, steps, kappa, labels=labels[1:], **given)
+        box = _box(ranges, envs) if ranges is not None else None
+        learner = Trainer(envs, budgets, settings, config.seed, steps, kappa, labels=labels[1:], box=box, **given)
     except BaseException:
         shut()
         raise
