@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from rcac.tabular.bounds import nominal_optimum, robust_value_iteration
     from rcac.tabular.solve import solve
+    from rcac.uncertainty.parametric import parametric
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ _HOMES = {
     "nominal_optimum": "rcac.tabular.bounds",
     "robust_value_iteration": "rcac.tabular.bounds",
     "solve": "rcac.tabular.solve",
+    "parametric": "rcac.uncertainty.parametric",
     "load_policy": "rcac.policies.policy",
     "train": "rcac.api",
     "certify": "rcac.api",
@@ -62,6 +64,7 @@ __all__ = [
     "evaluate_policy",
     "load_policy",
     "nominal_optimum",
+    "parametric",
     "register_algo",
     "register_cost",
     "register_logger",

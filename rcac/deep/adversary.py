@@ -120,7 +120,9 @@ class Adversaries:
         errors = self.errors()
         for n, risk in enumerate(self.risks):
             if risk.kind == "worst":
-                best = _softmax(self.mean[n] / errors[n]) if errors[n] > 0 else risk.adversary(self.mean[n], self._all())
+                best = (
+                    _softmax(self.mean[n] / errors[n]) if errors[n] > 0 else risk.adversary(self.mean[n], self._all())
+                )
             else:
                 best = np.zeros(len(self.points))
                 best[:LAW] = risk.adversary(self.mean[n, :LAW], self.law[:LAW])

@@ -435,7 +435,9 @@ class Trainer:
 
 def _check_robust(box: Parameters, envs: VectorEnv, settings: DeepSettings) -> None:
     if not parameters(envs):
-        raise InputError(f"uncertainty: parameters given, but {envs.unwrapped} has none to vary; nominal or ipm expected")
+        raise InputError(
+            f"uncertainty: parameters given, but {envs.unwrapped} has none to vary; nominal or ipm expected"
+        )
     if settings.advantage == "q_regression":
         raise InputError("advantage: q_regression given, gae expected with uncertain parameters")
     if not settings.calibrate:

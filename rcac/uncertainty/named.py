@@ -93,7 +93,9 @@ def ipm(problem: RCMDP, radius: float = 1e-3, scope: str = "last_layer") -> Any:
 
 
 def parameters(problem: RCMDP, ranges: dict[str, Any] | None = None, risk: Any = None) -> Any:
-    raise InputError("uncertainty: parameters given, a set of kernels expected for tabular methods (rcac.parametric makes one)")
+    raise InputError(
+        "uncertainty: parameters given, a set of kernels expected for tabular methods (rcac.parametric makes one)"
+    )
 
 
 NAMED: dict[str, Callable[..., Any]] = {
