@@ -7,7 +7,7 @@ others that move to where a cost is large): `worst` ranges over all of them, the
 context costs is *measured*: the sums of its own recent episodes, of which the later count more. Sums that cannot be told
 apart by their standard errors share the mass of `worst`:
 
-    q ∝ exp((C − max C)/τ),    τ the largest standard error of a sum
+    q ∝ exp((C − max C)/τ),    τ the standard error of the difference of two contexts' sums
 
 Adversaries come in gradually, q = (1−s)p + s·q*, s rising to 1 over the first half of the run. One batch serves all costs:
 the copies act in contexts drawn from a mixture μ of the uniform law and every q_n, and the advantages of cost n are
@@ -120,9 +120,11 @@ class Adversaries:
         errors = self.errors()
         for n, risk in enumerate(self.risks):
             if risk.kind == "worst":
-                best = (
-                    _softmax(self.mean[n] / errors[n]) if errors[n] > 0 else risk.adversary(self.mean[n], self._all())
-                )
+                alike = np.sqrt(2.0) * errors[n]  # τ
+                if alike > 0:
+                    best = _softmax(self.mean[n] / alike)
+                else:
+                    best = risk.adversary(self.mean[n], np.full(len(self.points), 1.0 / len(self.points)))
             else:
                 best = np.zeros(len(self.points))
                 best[:LAW] = risk.adversary(self.mean[n, :LAW], self.law[:LAW])
@@ -130,9 +132,6 @@ class Adversaries:
         self.moves += 1
         if self.moves % MOVE_EVERY == 0 and len(self.points) > self.fixed:
             self._move(progress)
-
-    def _all(self) -> np.ndarray:
-        return np.full(len(self.points), 1.0 / len(self.points))
 
     def _move(self, progress: float) -> None:
         """The search point of the smallest scores starts anew near the worst context of a cost, one after the other."""

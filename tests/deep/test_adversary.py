@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from test_trainer import TINY, cartpole, flat, row, run
+from deep.test_trainer import TINY, cartpole, flat, row, run
 
 import rcac
 from rcac.contexts import Parameters
@@ -35,11 +35,10 @@ def measure(adversaries, cost, rounds, rng, noise=0.0, progress=1.0):
 def test_the_worst_of_what_was_measured(rng):
     adversaries = made()
     measure(adversaries, lambda u: 100 * u[0] + 20 * u[1], 40, rng, noise=5.0)
-    q = adversaries.adversary[1]
-    corner = np.flatnonzero((adversaries.points == 1).all(axis=1))
-    assert q[corner].sum() > 0.5
-    assert q[adversaries.points[:, 0] < 0.5].sum() < 1e-3
-    assert adversaries.sums()[1] == pytest.approx(120, abs=6)
+    q, alike = adversaries.adversary[1], np.sqrt(2) * adversaries.errors()[1]
+    assert adversaries.errors()[1] == pytest.approx(5 * np.sqrt(0.3 / 1.7), rel=0.2)  # of an exponential average
+    assert q[100 * adversaries.points[:, 0] + 20 * adversaries.points[:, 1] < 120 - 8 * alike].sum() < 0.05
+    assert adversaries.sums()[1] == pytest.approx(120, abs=3 * alike)
     np.testing.assert_array_equal(adversaries.adversary[0], adversaries.law)  # the return by its mean
     assert adversaries.sums()[0] == pytest.approx(-1.0)
 
@@ -184,9 +183,9 @@ def test_from_python(uncertainty):
     short = {**TINY, "total_steps": 640}
     done = rcac.train("rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty=uncertainty, progress=False, **short)
     assert done.summary["labels"] == ["return", "cost", "steps lost"]
-    assert ("adversary/1/concentration" in done.history[-1]) == (uncertainty not in ("nominal", "ipm"))
+    assert ("adversary/1/concentration" in done.history) == (uncertainty not in ("nominal", "ipm"))
 
 
 def test_sets_of_kernels_are_refused():
-    with pytest.raises(InputError, match="uncertainty: kl_ball given with rcac, rcac.Parameters or one of nominal"):
+    with pytest.raises(InputError, match="uncertainty: kl_ball given with rcac"):
         rcac.train("rcac/NoisyCartPole-v0", algo="rcac", uncertainty="kl_ball", progress=False)
