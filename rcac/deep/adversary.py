@@ -110,7 +110,7 @@ class Adversaries:
         often = self.seen > 1
         if not often.any():
             return np.zeros(len(self.mean))
-        weights = np.minimum(FORGET / (2.0 - FORGET), 1.0 / np.maximum(self.seen, 1.0))  # Σ of squared weights
+        weights = np.maximum(FORGET / (2.0 - FORGET), 1.0 / np.maximum(self.seen, 1.0))  # Σ of squared weights
         variance = np.maximum(self.square - self.mean**2, 0.0) / (1.0 - weights.clip(max=0.5))
         return np.sqrt((variance[:, often] * weights[often]).mean(axis=1))
 

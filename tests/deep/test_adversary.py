@@ -3,8 +3,8 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 from deep.test_trainer import TINY, cartpole, flat, row, run
+from gymnasium.vector import AutoresetMode
 
 import rcac
 from rcac.contexts import Parameters
