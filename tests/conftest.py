@@ -1,5 +1,10 @@
 """Shared strategies and random problems."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each, in their children too
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 
