@@ -1,7 +1,14 @@
 """Shared strategies and random problems."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each, in their children too
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
+
+from rcac.files import replace_file
 
 
 def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share: float = 0.25) -> np.ndarray:
@@ -12,6 +19,18 @@ def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share:
     holes[rng.random(count) >= sparse_share] = False
     rows = np.where(holes, 0.0, np.maximum(rows, 1e-6))
     return rows / rows.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def light_pictures(request, monkeypatch):
+    """Figures are made, but not drawn, which takes longer than the trainings they show; `pictures` marks who wants them."""
+    if not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("rcac.report.style.save", _save_lightly)
+
+
+def _save_lightly(shown, folder, name):
+    for suffix in ("png", "pdf"):
+        replace_file(folder / f"{name}.{suffix}", b"a figure")
 
 
 @pytest.fixture

@@ -608,6 +608,7 @@ def test_a_utility_is_worst_where_it_is_least():
 # Figures
 
 
+@pytest.mark.pictures
 def test_figures_are_written(cartpoles, evaluate, monkeypatch):
     monkeypatch.undo()
     evaluate(f"run={cartpoles} sweep.wind=0,2 episodes=2")

@@ -103,7 +103,7 @@ def constrained(problem, uncertainty, share):
 @pytest.mark.parametrize("uncertainty", [KLBall(0.05), TotalVariation(0.1), KLPenalty(2.0), KLPenalty(0.2)])
 def test_one_adversary_never_exceeds_brute_force(uncertainty, rng):
     grid, tighter = np.linspace(0, 1, 25), 0
-    for _ in range(10):
+    for _ in range(6):
         problem = constrained(random_problem(rng, 2, 2), uncertainty, 0.4)
         best = np.inf
         for x, y in itertools.product(grid, grid):
@@ -113,7 +113,7 @@ def test_one_adversary_never_exceeds_brute_force(uncertainty, rng):
         assert found <= best + 1e-9
         assert found >= alone - 1e-7  # μ = 0
         tighter += found > alone + 0.01
-    assert tighter >= 3
+    assert tighter >= 2
 
 
 def test_one_adversary_is_the_linear_program_at_radius_zero(rng):
