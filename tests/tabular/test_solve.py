@@ -125,7 +125,7 @@ problem = rcac.RCMDP.from_rewards(rng.dirichlet(np.ones({n}), size=({n}, 2)), rn
 )
 def test_small_problems_compile_nothing_and_large_ones_say_so_once(name, states, compiled, tmp_path):
     """With an empty cache; a second process says nothing, and finds the same to the bit."""
-    call = f"print(rcac.solve(problem, 'rsqp', {name}(0.05), iterations=3).returns.tolist())"
+    call = f"print(rcac.solve(problem, 'rsqp', {name}(0.05), iterations=30).returns.tolist())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", SMALL.format(set=name, n=states, call=call)],
