@@ -39,6 +39,16 @@ def test_rsqp_is_at_the_stored_optima_of_small_problems_of_every_kind():
     assert outside == 0
 
 
+@pytest.mark.parametrize("number", [13, 14, 28, 29])
+def test_rsqp_settles_where_a_states_actions_share_a_budget(number):
+    """There worst kernels depend on the mix of actions, and those of a rejected step are worth remembering."""
+    problem, uncertainty, name, _ = stored()[number][0]
+    assert name in ("state_l1", "state_l2")
+    found = solve(problem, "rsqp", uncertainty)
+    assert found.stop_reason == "stationary"
+    assert found.evaluations <= 120
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_rsqp_is_at_the_global_optimum_of_2000_problems():
