@@ -187,7 +187,8 @@ class _Mean(WorstCase):
         return self.matrices[k]
 
     def mixed(self, policy: Array) -> Array:
-        return np.stack([self.chain(k, policy).toarray() for k in range(len(self.matrices))])
+        one_type = ((m.indptr.astype(np.int64), m.indices.astype(np.int32), m.data) for m in self.matrices)
+        return np.concatenate([assemble(policy, start, at[None], data[None]) for start, at, data in one_type])
 
 
 def _nominal_values(problem: RCMDP, policy: Array) -> Array:

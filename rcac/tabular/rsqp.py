@@ -33,6 +33,7 @@ import numpy as np
 
 from rcac.evaluation import Evaluation, evaluate_under, mean_kernels
 from rcac.evaluation.chains import factorised
+from rcac.tabular.steps import Piece
 from rcac.tabular.subproblem import Subproblem
 from rcac.uncertainty.base import Uncertainty, WorstCase
 from rcac.uncertainty.finite import FiniteKernels
@@ -67,9 +68,7 @@ class SequentialPolicy:
     samplings: int = 0  # times that values were sampled
     kinked: bool = False  # a step was rejected
     reason: str | None = None
-    pieces: list[np.ndarray] = field(
-        default_factory=list
-    )  # (N+1, S) each: values whose worst kernels are in the bundle
+    pieces: list[Piece] = field(default_factory=list)  # of other policies, in the bundle
     # of the step proposed:
     promised: float = 0.0  # its gain in the merit,
     predicted: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (N+1,) J_k by the pieces,
@@ -161,21 +160,27 @@ class SequentialPolicy:
         elif self.pieces:
             rows, values = evaluation.problem.rows, evaluation.values
             adversary = self.uncertainty.against(evaluation.policy)
-            others = [adversary.sweep(piece, rows) for piece in self.pieces]
+            others = [self.uncertainty.against(piece.policy).sweep(piece.values, rows) for piece in self.pieces]
             if self._bundled(evaluation):
                 yield from others
                 if evaluation.worst.direction is not None:
                     return
-            rng, spread = np.random.default_rng(self.samplings), np.std(self.pieces[-1] - values, axis=1, keepdims=True)
+            rng, spread = (
+                np.random.default_rng(self.samplings),
+                np.std(self.pieces[-1].values - values, axis=1, keepdims=True),
+            )
             sampled = (adversary.sweep(values + spread * rng.normal(size=values.shape), rows) for _ in range(SAMPLES))
             yield mean_kernels([evaluation.worst, *others, *sampled], values.shape[1])
             self.samplings += 1
 
     def _keep_pieces(self, before: Evaluation, after: Evaluation, accepted: bool) -> None:
         if not accepted:
-            self.pieces = [*self.pieces, after.values][-(PIECES if self._bundled(before) else MEANS) :]
+            self.pieces = [*self.pieces, Piece(after.values, after.policy)][
+                -(PIECES if self._bundled(before) else MEANS) :
+            ]
         elif self.pieces and self._bundled(before):
-            self.pieces = [p for p, used in zip([before.values, *self.pieces], self.active, strict=False) if used]
+            met = [Piece(before.values, before.policy), *self.pieces]
+            self.pieces = [piece for piece, used in zip(met, self.active, strict=False) if used]
         else:
             self.pieces = []
 

@@ -137,6 +137,8 @@ def solve(
     A set may be given by its name, and has the parameters of `conf/uncertainty/<name>.yaml` then.
     """
     check_problem(problem)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed: {seed!r} given, a whole number ≥ 0 expected")
     settings = _settings(method, options)
     policy = None if policy is None else check_policy(problem, policy)
     solvers = make_solvers(problem, make_uncertainty(problem, uncertainty), settings, seed, policy)

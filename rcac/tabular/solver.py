@@ -20,7 +20,7 @@ from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_
 from rcac.tabular.bounds import Bounds, robust_value_iteration
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
-from rcac.tabular.steps import Natural, Projected, TabularStep
+from rcac.tabular.steps import Natural, Piece, Projected, TabularStep
 from rcac.uncertainty.base import Uncertainty
 
 STARTS = 6  # of a step that stops by itself
@@ -220,7 +220,8 @@ class Solver:
             tensors["warm/values"] = self.warm.values
             if self.warm.memory is not None:
                 tensors["warm/memory"] = self.warm.memory
-        tensors |= {f"piece/{i}": values for i, values in enumerate(self.step_part.pieces)}
+        for i, piece in enumerate(self.step_part.pieces):
+            tensors |= {f"piece/{i}/{name}": array for name, array in piece._asdict().items()}
         if self.best is not None:
             tensors |= {
                 "best/policy": self.best.policy,
@@ -254,8 +255,8 @@ class Solver:
         self.bisection, self.phase_best = Bisection(data["low"], data["high"]), data["phase_best"]
         self.step_part.load(data["step"])
         self.reasons, self.best_start = data["reasons"], data["best_start"]
-        count = sum(name.startswith("piece/") for name in tensors)
-        self.step_part.pieces = [tensors[f"piece/{i}"] for i in range(count)]
+        count = sum(name.startswith("piece/") for name in tensors) // len(Piece._fields)
+        self.step_part.pieces = [Piece(*(tensors[f"piece/{i}/{f}"] for f in Piece._fields)) for i in range(count)]
         self.evaluation = self._evaluate(self.current, self.warm) if data["evaluated"] else None
         if self.position:
             merit, error_bound = data["best"]

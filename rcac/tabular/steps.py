@@ -8,7 +8,7 @@ A step proposes; the loop evaluates the proposal; the step then accepts or rejec
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,8 +17,15 @@ from rcac.evaluation import Evaluation
 SMALLEST = 1e-16  # no action is lost for good: it can still grow back
 
 
+class Piece(NamedTuple):
+    """A policy met, with its values: enough to find its worst kernels again."""
+
+    values: np.ndarray  # (N+1, S)
+    policy: np.ndarray  # (S, A)
+
+
 class TabularStep(Protocol):
-    pieces: list[np.ndarray]  # (N+1, S) each: values that the next proposal depends on
+    pieces: list[Piece]  # what the next proposal depends on
 
     def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
         """The policy to try next."""
@@ -62,7 +69,7 @@ class _AlwaysAccepted:
     """A step that is always accepted and has nothing to remember."""
 
     step_size: float
-    pieces: list[np.ndarray] = field(default_factory=list)  # never any
+    pieces: list[Piece] = field(default_factory=list)  # never any
 
     stop_reason = None
 

@@ -5,7 +5,7 @@ sample(i)     problem i: S ≤ 4, A ≤ 3, N ≤ 4, any uncertainty set, γ in [
               of the problems are barely feasible.
 search(…)     differential evolution from all deterministic policies and random ones, then local random search and
               SLSQP on differences. Robust evaluation is a black box, called for hundreds of policies at once.
-python tests/tabular/global_search.py 60     writes the optima of the first 60 problems to global_optima.json
+python tests/tabular/global_search.py 30     writes the optima of the first 30 problems to global_optima.json
 """
 
 import json
@@ -22,19 +22,25 @@ from rcac.problem import RCMDP
 from rcac.tabular.steps import project_to_simplex
 from rcac.uncertainty import (
     ChiSquare,
+    Contamination,
+    CressieRead,
+    CVaR,
     FiniteKernels,
     KLBall,
     KLPenalty,
     LinearIPM,
     Nominal,
+    StateL1,
+    StateL2,
     TotalVariation,
     Wasserstein,
 )
 from rcac.uncertainty.base import Uncertainty
+from rcac.uncertainty.state_rectangular import StateRectangular
 
 STORED = Path(__file__).with_name("global_optima.json")
 SETS = ("nominal", "kl_ball", "kl_penalty", "tv", "tv_support", "chi_square", "wasserstein", "linear_ipm", "finite")
-SETS = (*SETS, "whole_kernels")
+SETS += ("whole_kernels", "cressie_read", "contamination", "cvar", "state_l1", "state_l2")
 FEASIBLE_BY = 1e-6  # of a cost's unit
 
 
@@ -63,12 +69,12 @@ def returns_of(problem: RCMDP, uncertainty: Uncertainty, policies: np.ndarray) -
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     values = _linear(problem, problem.kernel, policies).reshape(-1, states)  # (B·(N+1), S)
     for _ in range(100):
-        worst = uncertainty.sweep(values, problem.rows)
-        q_values = problem.costs + gamma * worst.value.reshape(count, terms, states, actions)
+        worst_values, kernels = _worst(problem, uncertainty, policies, values)
+        q_values = problem.costs + gamma * worst_values.reshape(count, terms, states, actions)
         residual = np.einsum("bsa,bksa->bks", policies, q_values).reshape(values.shape) - values
         if gamma * np.abs(residual).max() <= 1e-11 * (1 - gamma) * max(1.0, np.abs(values).max()):
             break
-        kernels = _dense(worst, states).reshape(count, terms, states, actions, states)
+        kernels = kernels.reshape(count, terms, states, actions, states)
         chains = np.einsum("bsa,bksat->bkst", policies, kernels).reshape(-1, states, states)
         values = values + np.linalg.solve(np.eye(states) - gamma * chains, residual[:, :, None])[:, :, 0]
     return (values @ problem.initial).reshape(count, terms)
@@ -80,6 +86,21 @@ def _linear(problem: RCMDP, kernel: np.ndarray, policies: np.ndarray) -> np.ndar
     right = np.einsum("bsa,ksa->bsk", policies, problem.costs)
     matrix = np.eye(problem.num_states) - problem.discount * chains
     return np.linalg.solve(matrix, right).transpose(0, 2, 1)
+
+
+def _worst(
+    problem: RCMDP, uncertainty: Uncertainty, policies: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Worst cases of values (B·(N+1), S), (B·(N+1), S·A), and their kernels (B·(N+1), S·A, S)."""
+    rows, states = problem.rows, problem.num_states
+    if not isinstance(uncertainty, StateRectangular):
+        worst = uncertainty.sweep(values, rows)
+        return worst.value, _dense(worst, states)
+    each = [
+        uncertainty.against(policy).sweep(own, rows)
+        for policy, own in zip(policies, values.reshape(len(policies), -1, states), strict=True)
+    ]
+    return np.concatenate([w.value for w in each]), np.concatenate([_dense(w, states) for w in each])
 
 
 def _dense(worst, states: int) -> np.ndarray:
@@ -163,6 +184,16 @@ def _make_set(rng: np.random.Generator, name: str, problem: RCMDP) -> Uncertaint
         features = np.column_stack([np.ones(states), rng.normal(size=(states, size - 1))])
         pushed = float(np.sum(np.linalg.norm(np.linalg.pinv(features)[1:], axis=0)))
         return LinearIPM(float(rng.uniform(0.05, 0.9)) * (1 / problem.discount - 1) / max(pushed, 1e-9), features)
+    if name == "cressie_read":
+        return CressieRead(10 ** rng.uniform(-2, 0), float(rng.choice([-1.0, 0.0, 0.5, 1.5, 3.0])))
+    if name == "contamination":
+        return Contamination(float(rng.uniform(0.02, 0.5)))
+    if name == "cvar":
+        return CVaR(float(rng.uniform(0.2, 0.95)))
+    if name in ("state_l1", "state_l2"):
+        weights = rng.uniform(0.5, 2, size=(states, problem.num_actions)) if rng.random() < 0.5 else 1.0
+        kind = StateL1 if name == "state_l1" else StateL2
+        return kind(float(rng.uniform(0.05, 0.8)), weights, within_support=bool(rng.random() < 0.5))
     others = [_kernel(rng, states, problem.num_actions) for _ in range(int(rng.integers(1, 5)))]
     share = rng.uniform(0.2, 1.0)  # how far from the nominal kernel
     kernels = [problem.kernel, *((1 - share) * problem.kernel + share * other for other in others)]

@@ -41,6 +41,7 @@ def test_a_set_by_its_name_has_the_parameters_of_its_file(problem):
         (lambda p: solve(p, iteration=5), "iteration: no such option; did you mean iterations"),
         (lambda p: solve(p, zzz=5), "zzz: no such option; one of family, switch, .* expected"),
         (lambda p: solve(p, iterations=0), "iterations: 0 given, a whole number ≥ 1 expected"),
+        (lambda p: solve(p, seed="x"), "seed: 'x' given, a whole number ≥ 0 expected"),
         (lambda p: solve(p.kernel), r"problem: ndarray given, an RCMDP expected, as RCMDP.from_rewards\("),
         (lambda p: evaluate(p.kernel, None), "problem: ndarray given, an RCMDP expected"),
         (lambda p: robust_value_iteration(p.kernel), "problem: ndarray given, an RCMDP expected"),
@@ -125,7 +126,7 @@ problem = rcac.RCMDP.from_rewards(rng.dirichlet(np.ones({n}), size=({n}, 2)), rn
 )
 def test_small_problems_compile_nothing_and_large_ones_say_so_once(name, states, compiled, tmp_path):
     """With an empty cache; a second process says nothing, and finds the same to the bit."""
-    call = f"print(rcac.solve(problem, 'rsqp', {name}(0.05), iterations=3).returns.tolist())"
+    call = f"print(rcac.solve(problem, 'rsqp', {name}(0.05), iterations=30).returns.tolist())"
     runs = [
         subprocess.run(
             [sys.executable, "-c", SMALL.format(set=name, n=states, call=call)],

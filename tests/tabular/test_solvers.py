@@ -20,7 +20,7 @@ from rcac.tabular.settings import TabularSettings
 from rcac.tabular.solve import make_solvers
 from rcac.tabular.solver import Solver, first_policy
 from rcac.tabular.steps import Natural, project_to_simplex
-from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, Nominal, TotalVariation
+from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, Nominal, StateL1, TotalVariation
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
 
@@ -406,8 +406,9 @@ def test_rsqp_gets_past_kinks(monkeypatch):
     assert solve(problem, "rsqp", uncertainty, iterations=40).returns[0] > found.returns[0] + 0.01
 
 
-def test_interrupted_at_a_kink_or_not_the_policies_are_the_same():
-    problem, uncertainty, settings = kinked(40), TotalVariation(0.1), algorithm("rsqp", TabularSettings)
+@pytest.mark.parametrize("uncertainty", [TotalVariation(0.1), StateL1(0.3)])
+def test_interrupted_at_a_kink_or_not_the_policies_are_the_same(uncertainty):
+    problem, settings = kinked(40), algorithm("rsqp", TabularSettings)
     settings.iterations = 25
     proven = bounds(problem, uncertainty)
 
