@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rcac.deep.custom import name_of
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
 from rcac.errors import InputError
@@ -53,4 +54,5 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
         return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
 
     often = max(1, learner.total // 5)
-    return Built(learner, labels, identity(config, envs), shut, draw, often, spaces_card(envs))
+    same = identity(config, envs) | {name: name_of(module) for name, module in given.items()}
+    return Built(learner, labels, same, shut, draw, often, spaces_card(envs))
