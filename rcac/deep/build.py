@@ -54,7 +54,9 @@ def networks(
     """The actor, then the critics one after the other: all draw from one generator."""
     if settings.network is not None:
         if actor is not None:
-            raise InputError(f"actor: {name_of(actor)} given with network {settings.network!r}, one of the two expected")
+            raise InputError(
+                f"actor: {name_of(actor)} given with network {settings.network!r}, one of the two expected"
+            )
         actor = registry.network(settings.network)
     critic = actor if critic is None else critic
     with _own_generator(int(rng.bit_generator.seed_seq.generate_state(1)[0])):

@@ -71,7 +71,7 @@ class Critics(nn.Module):
                 * self.scales**2
             )
             if scope == "all":
-                squares = squares + torch.stack([_square(body) for body in self.bodies])
+                squares = squares + torch.stack([_square(body, torch.zeros_like(squares[0])) for body in self.bodies])
             return squares.sqrt().cpu().numpy()
 
     def fit(
@@ -101,5 +101,6 @@ class Critics(nn.Module):
         return found
 
 
-def _square(body: Body) -> Tensor:
-    return torch.stack([p.double().square().sum() for p in body.parameters()]).sum()
+def _square(body: Body, zero: Tensor) -> Tensor:
+    # [zero] for a body without parameters
+    return torch.stack([p.double().square().sum() for p in body.parameters()] or [zero]).sum()

@@ -53,12 +53,15 @@ def _try(body: nn.Module, space: gym.Space) -> None:
     name, width = name_of(body), getattr(body, "out_features", None)
     if not isinstance(width, int) or width < 1:
         raise InputError(f"network: {name} has out_features {width!r}, a width ≥ 1 expected")
-    inputs = _examples(space, 3)
+    inputs, before = _examples(space, 3), {key: buffer.clone() for key, buffer in body.named_buffers()}
     try:
         with torch.no_grad():
             first, again, part = body(inputs), body(inputs), body(_first(inputs, 2))
     except Exception as error:
         raise InputError(f"network: {name} raised {error!r} for a batch of {space}") from error
+    for key, buffer in body.named_buffers():
+        if key not in before or not torch.equal(buffer, before[key]):
+            raise InputError(f"network: {name} changed its buffer {key} when called, one that stays the same expected")
     shape = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
     if shape != (3, width):
         raise InputError(f"network: {name} gave {shape} for a batch of 3, (3, {width}) expected, out_features wide")

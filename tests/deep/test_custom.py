@@ -11,6 +11,8 @@ from torch import nn
 from rcac.deep import build
 from rcac.deep.custom import check_stateless
 from rcac.deep.settings import DeepSettings
+from rcac.deep.steps.base import Flat
+from rcac.deep.steps.fisher import Jacobian, outputs_to_differentiate
 from rcac.errors import InputError
 
 
@@ -95,6 +97,18 @@ class Double(Plain):
         return self.layer(x).double()
 
 
+class Counts(Plain):
+    """As spectral_norm does, and whatever keeps statistics of batches."""
+
+    def __init__(self, space):
+        super().__init__(space)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x)
+
+
 class Broken(Plain):
     def __init__(self, space):
         super().__init__(space["camera"])
@@ -115,6 +129,7 @@ def networks(body, seed=0, **changes):
         (Narrow, r"Narrow raised RuntimeError\(.*\) for a batch of Box\(-inf, inf, \(3,\), float32\)"),
         (Twofold, r"Twofold gave tuple for a batch of 3, \(3, 4\) expected"),
         (Double, r"Double gave torch.float64, torch.float32 expected"),
+        (Counts, "Counts changed its buffer calls when called, one that stays the same expected"),
         (Broken, r"Broken\(Box\(.*\)\) raised TypeError\(.*\), a torch.nn.Module expected from it"),
     ],
 )
@@ -142,3 +157,40 @@ def test_trying_a_body_leaves_torchs_generator_alone():
     before = torch.get_rng_state()
     networks(Custom)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Bag(Plain):
+    def __init__(self, space):
+        super().__init__(space)
+        self.bag = nn.EmbeddingBag(5, 4)
+
+    def forward(self, x):
+        return self.bag(x.long().clamp(0, 4))
+
+
+def test_a_part_without_a_second_derivative_is_named():
+    actor = networks(Bag).actor
+    jacobian = Jacobian(outputs_to_differentiate(actor, torch.zeros(2, 3)), Flat(actor))
+    with pytest.raises(
+        InputError, match=r"network: a part without a second derivative given .*_embedding_bag_backward"
+    ):
+        jacobian.times(torch.ones(1, sum(Flat(actor).sizes)))
+
+
+class Fixed(nn.Module):
+    """Nothing to learn but the head."""
+
+    out_features = 3
+
+    def __init__(self, space):
+        super().__init__()
+
+    def forward(self, x):
+        return 2 * x
+
+
+def test_the_norm_of_a_critic_whose_body_has_no_parameters_is_its_heads():
+    critics = networks(Fixed).critics
+    critics.rescale(np.array([1.0, 2.0]))
+    assert critics.norms("last_layer").all()
+    np.testing.assert_array_equal(critics.norms("all"), critics.norms("last_layer"))
