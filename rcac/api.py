@@ -18,7 +18,7 @@ from rich.console import Console
 from rcac import registry
 from rcac.contexts import Parameters
 from rcac.errors import InputError
-from rcac.learner import Learner, State, Step, Term
+from rcac.learner import Learner, Step, Term
 from rcac.policies.certificate import Certificate
 from rcac.policies.certify import CostRanges, certify_policy
 from rcac.policies.episodes import play
@@ -26,7 +26,7 @@ from rcac.policies.policy import Policy
 from rcac.runs import given
 from rcac.runs import train as runs
 from rcac.runs.arguments import describe_env, describe_run
-from rcac.runs.build import Modules
+from rcac.runs.build import Built, Modules
 from rcac.runs.config import LOGGERS, read_config
 from rcac.runs.environments import close, make_envs
 from rcac.runs.loop import Callback
@@ -56,7 +56,7 @@ class Result:
 class Update:
     """One step of a training, as a callback sees it."""
 
-    def __init__(self, learner: Learner, step: Step, policy: Callable[[], State]) -> None:
+    def __init__(self, learner: Learner, step: Step, policy: Callable[[], Policy]) -> None:
         self._policy = policy
         self.position, self.total = learner.position, learner.total  # environment steps, or evaluations
         self.metrics: dict[str, float] = step.metrics  # by name; what is added here is logged too
@@ -65,7 +65,7 @@ class Update:
     @cached_property
     def policy(self) -> Policy:
         """The best so far."""
-        return Policy(self._policy())
+        return self._policy()
 
 
 UpdateCallback = Callable[[Update], bool | None]
@@ -74,7 +74,7 @@ UpdateCallback = Callable[[Update], bool | None]
 class _Calling(Callback):
     """A user's function as a callback of the loop."""
 
-    def __init__(self, function: UpdateCallback, policy: Callable[[], State]) -> None:
+    def __init__(self, function: UpdateCallback, policy: Callable[[], Policy]) -> None:
         self._function, self._policy = function, policy
 
     def on_step(self, learner: Learner, step: Step) -> bool | None:
@@ -121,7 +121,8 @@ def train(
         `(observation, action, next_observation, reward, info) -> cost` (a number, or one for each budget), where the
         environment reports none; or the name of one that is registered.
     actor, critic : torch.nn.Module or function
-        Networks of your own for deep methods.
+        Bodies of your own for deep methods, with an `out_features`: a class or function of the space of what it will
+        be given, or a module, of which copies are taken. Without `critic`, critics have the actor's.
     callback : function, or several
         Called with an `Update` after every step; may add to `update.metrics`, and stops the training by returning False.
     folder : str or Path
@@ -161,17 +162,18 @@ def train(
     [200.0]
     """
     functions = [callback] if callable(callback) else list(callback)
-    options: Any = {
-        "modules": Modules(actor, critic),
-        "callbacks": lambda built: [_Calling(function, built.policy) for function in functions],
-    }
+
+    def make_callbacks(built: Built) -> list[Callback]:
+        return [_Calling(function, lambda: Policy(built.policy(), network=actor)) for function in functions]
+
+    options: Any = {"modules": Modules(actor, critic), "callbacks": make_callbacks}
     if callable(cost):
         cost = registry.use_cost(cost)
     if resume is not None:
         _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, **settings)
         if env is not None:
             given.register(env, read_config(Path(resume)).env.cost_names)
-        return _result(runs.resume(resume, _shown(progress), **options))
+        return _result(runs.resume(resume, _shown(progress), **options), actor)
     if env is None:
         raise InputError("env: not given, an id, a function that makes an Env, or a VectorEnv expected")
     place = describe_env(
@@ -181,15 +183,15 @@ def train(
         place, algo, uncertainty, settings, seed=seed, progress=_shown(progress), loggers=list(loggers)
     )
     if folder is not None:
-        return _result(runs.train(config, folder, **options))
-    return _result(runs.train_in_memory(config, **options))
+        return _result(runs.train(config, folder, **options), actor)
+    return _result(runs.train_in_memory(config, **options), actor)
 
 
-def _result(done: runs.Trained | runs.TrainedInMemory) -> Result:
+def _result(done: runs.Trained | runs.TrainedInMemory, actor: Any) -> Result:
     if done.policy is None:
         raise KeyboardInterrupt("stopped before the first step")
     folder = done.folder if isinstance(done, runs.Trained) else None
-    return Result(Policy(done.policy), done.summary, done.history, done.outcome.reason, folder)
+    return Result(Policy(done.policy, network=actor), done.summary, done.history, done.outcome.reason, folder)
 
 
 def _shown(progress: bool | None) -> bool:

@@ -189,6 +189,38 @@ def test_what_was_a_function_is_given_again_on_resuming():
         rcac.train(resume="mine", lam=3)
 
 
+class Body(torch.nn.Module):
+    def __init__(self, space):
+        super().__init__()
+        self.layer, self.out_features = torch.nn.Linear(space.shape[0], 8), 8
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+@pytest.mark.parametrize("body", [Body, Body(Box(-1, 1, (4,)))])
+def test_a_body_that_is_not_registered(body):
+    """Known to callbacks and to the result; given again on resuming and loading."""
+    acted = []
+
+    def watch(update):
+        acted.append(update.policy(np.zeros(4, dtype=np.float32)))
+        return update.position < 128
+
+    options = {"actor": body, "max_episode_steps": 20, **TINY}
+    whole = rcac.train(CARTPOLE, **options)
+    rcac.train(CARTPOLE, folder="mine", callback=watch, **options)
+    assert set(acted) <= {0, 1}
+    with pytest.raises(InputError, match=r"belongs to another run; actor: 'Body' in the checkpoint, None now"):
+        rcac.train(resume="mine")
+    resumed = rcac.train(resume="mine", actor=body)
+    expected = whole.policy.probabilities(np.eye(4))
+    np.testing.assert_array_equal(resumed.policy.probabilities(np.eye(4)), expected)
+    np.testing.assert_array_equal(rcac.load_policy("mine", network=body).probabilities(np.eye(4)), expected)
+    with pytest.raises(InputError, match=r"network: 'Body' given, .* or load_policy\(…, network=…\) with its class"):
+        rcac.load_policy("mine")
+
+
 def test_ctrl_c_returns_the_result_so_far(capfd):
     def interrupt(update):
         if update.position >= 128:

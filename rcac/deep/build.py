@@ -10,8 +10,9 @@ import torch
 
 from rcac import registry
 from rcac.deep.critics import Critics
+from rcac.deep.custom import name_of
 from rcac.deep.distributions import Distribution, distribution
-from rcac.deep.networks import Actor, Body, Preprocess, body_maker, check_stateless
+from rcac.deep.networks import Actor, Body, Preprocess, body_maker
 from rcac.deep.resume import load_arrays
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Actions, Encoder, History, action_codec
@@ -52,7 +53,11 @@ def networks(
     context: int = 0,
 ) -> Networks:
     """The actor, then the critics one after the other: all draw from one generator. `context`: numbers of a context."""
-    if actor is None and settings.network is not None:
+    if settings.network is not None:
+        if actor is not None:
+            raise InputError(
+                f"actor: {name_of(actor)} given with network {settings.network!r}, one of the two expected"
+            )
         actor = registry.network(settings.network)
     critic = actor if critic is None else critic
     with _own_generator(int(rng.bit_generator.seed_seq.generate_state(1)[0])):
@@ -65,7 +70,8 @@ def networks(
                 yield made.body if settings.shared_body else maker(preprocess)
 
         critics = Critics(preprocess, bodies(), rng, context)
-    return Networks(made, critics, distribution(between.actions), _name(settings, actor))
+    name = settings.network or (None if actor is None else name_of(actor))
+    return Networks(made, critics, distribution(between.actions), name)
 
 
 @contextlib.contextmanager
@@ -81,12 +87,6 @@ def _actor(between: Interface, settings: DeepSettings, rng: np.random.Generator,
     body = body_maker(settings, settings.actor_hidden, rng, custom)(preprocess)
     dependent = settings.gaussian_scale == "dependent"
     return Actor(preprocess, body, law, rng, settings.initial_log_std, dependent)
-
-
-def _name(settings: DeepSettings, actor: Any) -> str | None:
-    if actor is None or settings.network is not None:
-        return settings.network
-    return getattr(actor, "__name__", type(actor).__name__)
 
 
 # Cards
@@ -116,10 +116,12 @@ def actor_from_card(
     observation, action = (space_from_card(card["spaces"][name]) for name in ("observation", "action"))
     between = interface(observation, action, settings)
     if settings.network is not None and network is None:
-        network = registry.network(settings.network)
+        try:
+            network = registry.network(settings.network)
+        except InputError as error:
+            raise InputError(f"{error}, or load_policy(…, network=…) with its class") from None
     with _own_generator(0):
         actor = _actor(between, settings, np.random.default_rng(0), network)
-    check_stateless(actor)
     check_tensors(tensors)
     load_arrays(actor, tensors)
     return between, actor

@@ -85,9 +85,10 @@ class Critics(nn.Module):
                 * self.scales**2
             )
             if scope == "all":
-                squares = squares + torch.stack([_square(body) for body in self.bodies])
+                zero = torch.zeros_like(squares[0])
+                squares = squares + torch.stack([_square(body, zero) for body in self.bodies])
                 if self.mixers:
-                    squares = squares + torch.stack([_square(mixer) for mixer in self.mixers])
+                    squares = squares + torch.stack([_square(mixer, zero) for mixer in self.mixers])
             return squares.sqrt().cpu().numpy()
 
     def fit(
@@ -119,5 +120,6 @@ class Critics(nn.Module):
         return found
 
 
-def _square(body: Body) -> Tensor:
-    return torch.stack([p.double().square().sum() for p in body.parameters()]).sum()
+def _square(body: Body, zero: Tensor) -> Tensor:
+    # [zero] for a body without parameters
+    return torch.stack([p.double().square().sum() for p in body.parameters()] or [zero]).sum()

@@ -10,17 +10,17 @@ Vectors arrive normalised, images as floats with channels first, discrete values
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict, Tuple
 from torch import Tensor, nn
 
+from rcac.deep.custom import Inputs, make_body
 from rcac.deep.distributions import Distribution, Gaussian
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Encoder, History
-from rcac.errors import InputError
 
 CLIP = 10.0  # a normalised observation further out than this many stds is held there
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -34,7 +34,6 @@ ACTOR_GAIN, CRITIC_GAIN = 0.01, 1e-3  # of the heads at first: nearly the same a
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride: for images of at least 36 × 36
 SMALL = ((32, 3, 2), (64, 3, 2))
 
-Inputs = Tensor | dict[str, Tensor]
 Body = nn.Module  # with `out_features`
 BodyMaker = Callable[["Preprocess"], Body]  # from what prepares its inputs
 
@@ -216,10 +215,7 @@ class Actor(nn.Module):
 
 
 def linear_head(body: Body, outputs: int, gain: float, rng: np.random.Generator) -> nn.Linear:
-    width = getattr(body, "out_features", None)
-    if not isinstance(width, int) or width < 1:
-        raise InputError(f"network: {type(body).__name__} has out_features {width!r}, a width ≥ 1 expected")
-    head = nn.Linear(width, outputs)
+    head = nn.Linear(cast(int, body.out_features), outputs)
     orthogonal_(head, gain, rng)
     return head
 
@@ -245,7 +241,7 @@ def orthogonal_(module: nn.Module, gain: float, rng: np.random.Generator) -> Non
 
 
 def body_maker(settings: DeepSettings, widths: list[int], rng: np.random.Generator, custom: Any) -> BodyMaker:
-    """Ours, or the user's: `custom` is a class or function that takes the space of what its body is given."""
+    """Ours, or the user's: see `rcac.deep.custom`."""
 
     def ours(pre: Preprocess) -> Body:
         body = StandardBody(pre.inputs, pre.structured, widths, settings.activation, settings.layer_norm)
@@ -253,25 +249,6 @@ def body_maker(settings: DeepSettings, widths: list[int], rng: np.random.Generat
         return body
 
     def theirs(pre: Preprocess) -> Body:
-        # Their own initialisation draws from torch's generator: seeded from ours, and put back afterwards.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63 - 1)))
-            body = custom(pre.space)
-        if not isinstance(body, nn.Module):
-            raise InputError(f"network: {custom!r} made {body!r}, a torch.nn.Module expected")
-        check_stateless(body)
-        return body
+        return make_body(custom, pre.space, int(rng.integers(2**63 - 1)))
 
     return ours if custom is None else theirs
-
-
-def check_stateless(module: nn.Module) -> None:
-    """Refuse what makes the output for one observation depend on the others, or on chance: probabilities of the same
-    action before and after a step would not be comparable, and products with the Fisher matrix would not be those of
-    one matrix."""
-    for name, part in module.named_modules():
-        where = f"network: {type(part).__name__}{f' ({name})' if name else ''}"
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            raise InputError(f"{where} given, but an output must not depend on the rest of a batch; LayerNorm expected")
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
-            raise InputError(f"{where} is active, but the same observation must give the same output; p=0 expected")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rcac.deep.distributions import Distribution
 from rcac.deep.steps.base import Flat
-from rcac.deep.steps.fisher import Jacobian, conjugate_gradient
+from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, outputs_to_differentiate
 
 
 class Fit(NamedTuple):
@@ -31,7 +31,7 @@ def regress(
     iterations: int,
 ) -> Fit:
     """Fit errors δ (K, B)."""
-    scores = Jacobian(law.log_prob(actor(observations), actions), Flat(actor))  # Ψ
+    scores = Jacobian(law.log_prob(outputs_to_differentiate(actor, observations), actions), Flat(actor))  # Ψ
     count = len(observations)
 
     def product(v: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ SPACES = {
     "history": (VECTOR, Discrete(2), {"history": 3}),
     "shared": (VECTOR, Discrete(3), {"shared_body": True}),
     "custom": (VECTOR, Discrete(3), {}),
+    "attention": (VECTOR, Discrete(3), {}),
     "multi": (VECTOR, MultiDiscrete([2, 3]), {}),
     "bernoulli": (VECTOR, MultiBinary(3), {}),
     "gaussian": (VECTOR, Box(-1, 1, (2,)), {}),
@@ -52,6 +53,23 @@ class Custom(nn.Module):
         return hidden + torch.tanh(self.second(hidden))
 
 
+class Attention(nn.Module):
+    """Fused attention over the numbers of a vector; one layer is not used, one is frozen."""
+
+    def __init__(self, space: gym.Space) -> None:
+        super().__init__()
+        self.embed, self.frozen, self.unused = nn.Linear(1, 4), nn.Linear(4, 4), nn.Linear(3, 2)
+        self.frozen.requires_grad_(False)
+        self.out_features = 4
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.embed(x[..., None])[:, None]
+        return self.frozen(nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)[:, 0].mean(dim=1))
+
+
+CUSTOM = {"custom": Custom, "attention": Attention}
+
+
 def small(kind: str, count: int = 4):
     """An actor (in float64), its distribution, and rows; its weights are not small."""
     if kind == "bandit":
@@ -63,7 +81,7 @@ def small(kind: str, count: int = 4):
     rng = np.random.default_rng(0)
     thin = [(3, kernel, stride) for _, kernel, stride in networks.SMALL]  # explicit matrices are of all parameters
     with patch.object(networks, "SMALL", thin):
-        made = build.networks(between, settings, 2, rng, Custom if kind == "custom" else None)
+        made = build.networks(between, settings, 2, rng, CUSTOM.get(kind))
     if kind == "bandit":
         return made.actor, made.distribution, None
     actor = made.actor.double()

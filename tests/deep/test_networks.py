@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from deep.small_actors import KINDS, SPACES, Custom, small
+from deep.small_actors import KINDS, SPACES, small
 from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from rcac.deep import build
 from rcac.deep.acting import _numpy_copy, outputs_of
 from rcac.deep.critics import Critics
 from rcac.deep.distributions import Bernoulli, Categorical, Gaussian, MultiCategorical, SquashedGaussian
-from rcac.deep.networks import CLIP, MLP, Convolutions, Input, Preprocess, StandardBody, check_stateless, orthogonal_
+from rcac.deep.networks import CLIP, MLP, Convolutions, Input, Preprocess, StandardBody, orthogonal_
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Encoder, History, Moments
 from rcac.deep.switching import bracket
@@ -104,46 +104,6 @@ def test_a_shared_body_is_one():
     assert all(body is made.actor.body for body in made.critics.bodies)
     names = [name for name, _ in made.critics.named_parameters()]
     assert len(names) == 4 + 3 * 2  # two layers, three heads
-
-
-@pytest.mark.parametrize(
-    ("part", "reason"),
-    [
-        (nn.BatchNorm1d(4), "must not depend on the rest of a batch"),
-        (nn.Dropout(0.1), "the same observation must give the same output"),
-    ],
-)
-def test_bodies_that_mix_or_drop_are_refused(part, reason):
-    class Body(nn.Module):
-        def __init__(self, space):
-            super().__init__()
-            self.layers, self.out_features = nn.Sequential(nn.Linear(3, 4), part), 4
-
-        def forward(self, x):
-            return self.layers(x)
-
-    between = build.interface(*SPACES["mlp"][:2], DeepSettings())
-    with pytest.raises(InputError, match=rf"network: {type(part).__name__} \(layers.1\) .*{reason}"):
-        build.networks(between, DeepSettings(), 1, np.random.default_rng(0), Body)
-    check_stateless(nn.Sequential(nn.Dropout(0.0), nn.Dropout(0.5).eval(), nn.LayerNorm(3)))
-
-
-def test_bodies_without_a_width_or_that_are_none():
-    between = build.interface(*SPACES["mlp"][:2], DeepSettings())
-    with pytest.raises(InputError, match="network: Identity has out_features None, a width ≥ 1 expected"):
-        build.networks(between, DeepSettings(), 1, np.random.default_rng(0), lambda space: nn.Identity())
-    with pytest.raises(InputError, match=r"network: .* made 3, a torch.nn.Module expected"):
-        build.networks(between, DeepSettings(), 1, np.random.default_rng(0), lambda space: 3)
-
-
-def test_a_users_body_is_drawn_from_the_runs_seed():
-    between = build.interface(*SPACES["mlp"][:2], DeepSettings())
-    one, same, other = (
-        build.networks(between, DeepSettings(), 1, np.random.default_rng(seed), Custom).actor.body.first.weight
-        for seed in (0, 0, 1)
-    )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
 
 
 # Distributions

@@ -12,7 +12,7 @@ from rcac.deep.regression import regress
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps import actor_step
 from rcac.deep.steps.base import ActorStepInputs, Batch, Flat, weighted_advantage
-from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, fisher_product
+from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, fisher_product, outputs_to_differentiate
 from rcac.deep.steps.gradient import clipped_loss
 from rcac.deep.steps.trust_region import one_multiplier, trust_region_step
 
@@ -31,7 +31,7 @@ def scores(actor, law, rows, actions):
     for row, action in zip(rows, actions, strict=True):
         log = law.log_prob(actor(row[None]), action[None])[0]
         found.append(
-            torch.cat([g.flatten() for g in torch.autograd.grad(log, list(actor.parameters()), materialize_grads=True)])
+            torch.cat([g.flatten() for g in torch.autograd.grad(log, Flat(actor).tensors, materialize_grads=True)])
         )
     return torch.stack(found).numpy()
 
@@ -60,7 +60,7 @@ def test_products_with_the_jacobian_are_those_of_finite_differences(kind):
     actor, _law, rows = small(kind)
     flat = Flat(actor)
     explicit = by_finite_differences(lambda: actor(rows), flat)  # (P, B, o)
-    outputs = actor(rows)
+    outputs = outputs_to_differentiate(actor, rows)
     jacobian = Jacobian(outputs, flat)
     rng = np.random.default_rng(0)
     for count in (1, 3):  # rows at once
@@ -88,7 +88,7 @@ def test_fisher_products_are_those_of_the_explicit_matrix(kind):
     actor, law, rows = small(kind)
     flat = Flat(actor)
     explicit = explicit_fisher(actor, law, rows)
-    product = fisher_product(law, Jacobian(actor(rows), flat), damping=0.1)
+    product = fisher_product(law, Jacobian(outputs_to_differentiate(actor, rows), flat), damping=0.1)
     v = torch.tensor(np.random.default_rng(0).normal(size=(3, len(explicit))))
     expected = v.numpy() @ (explicit + 0.1 * np.eye(len(explicit)))
     for some in (v, v[:1]):
@@ -99,7 +99,7 @@ def test_fisher_products_are_those_of_the_explicit_matrix(kind):
 def test_kl_is_half_the_fisher_norm_for_small_moves(kind):
     actor, law, rows = small(kind)
     flat = Flat(actor)
-    product = fisher_product(law, Jacobian(actor(rows), flat), damping=0.0)
+    product = fisher_product(law, Jacobian(outputs_to_differentiate(actor, rows), flat), damping=0.0)
     start = flat.get()
     move = 1e-4 * torch.tensor(np.random.default_rng(9).normal(size=len(start)))
     size = float(move @ product(move[None])[0])

@@ -10,10 +10,12 @@ F is never formed: conjugate gradient needs only products F v.
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rcac.deep.distributions import Distribution
 from rcac.deep.steps.base import ActorStepInputs, Flat
+from rcac.errors import InputError
 
 Product = Callable[[Tensor], Tensor]
 
@@ -32,21 +34,36 @@ class Jacobian:
 
     def times(self, v: Tensor) -> Tensor:
         """J v (R, *outputs.shape) for v (R, P)."""
-        if self._transposed is None:
-            self._transposed = torch.autograd.grad(
-                self.outputs, self.parameters.tensors, self._u, create_graph=True, materialize_grads=True
-            )
-        return _rows(self._transposed, [self._u], self.parameters.split(v))[0]
+        try:
+            if self._transposed is None:
+                self._transposed = torch.autograd.grad(
+                    self.outputs, self.parameters.tensors, self._u, create_graph=True, materialize_grads=True
+                )
+            return _rows(self._transposed, [self._u], self.parameters.split(v))[0]
+        except RuntimeError as error:
+            if "not implemented" not in str(error):
+                raise
+            raise InputError(
+                f"network: a part without a second derivative given ({error}), one with it expected, or step gradient"
+            ) from error
 
 
 def _rows(outputs: Tensor | tuple[Tensor, ...], inputs: Sequence[Tensor], slopes: list[Tensor]) -> tuple[Tensor, ...]:
     """Slopes (R, …) of the outputs carried back to the inputs, (R, …) each."""
-    if len(slopes[0]) == 1:
+    rows = len(slopes[0])
+    if rows == 1:
         found = torch.autograd.grad(outputs, inputs, [s[0] for s in slopes], retain_graph=True, materialize_grads=True)
         return tuple(part[None] for part in found)
-    return torch.autograd.grad(
-        outputs, inputs, slopes, retain_graph=True, is_grads_batched=True, materialize_grads=True
-    )
+    found = torch.autograd.grad(
+        outputs, inputs, slopes, retain_graph=True, is_grads_batched=True, allow_unused=True
+    )  # of an input that is not used: None
+    return tuple(x.new_zeros(rows, *x.shape) if part is None else part for part, x in zip(found, inputs, strict=True))
+
+
+def outputs_to_differentiate(actor: nn.Module, rows: Tensor) -> Tensor:
+    """Outputs of which a `Jacobian` can be made: fused kernels for attention have no second derivative."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return actor(rows)
 
 
 def fisher_product(law: Distribution, jacobian: Jacobian, damping: float) -> Product:
@@ -65,7 +82,7 @@ def damped_fisher(inputs: ActorStepInputs) -> Product:
     states, limit = inputs.batch.observations, inputs.settings.fisher_states
     if 0 < limit < len(states):
         states = states[torch.from_numpy(inputs.rng.choice(len(states), limit, replace=False)).to(states.device)]
-    jacobian = Jacobian(inputs.actor(states), Flat(inputs.actor))
+    jacobian = Jacobian(outputs_to_differentiate(inputs.actor, states), Flat(inputs.actor))
     return fisher_product(inputs.distribution, jacobian, inputs.settings.damping)
 
 

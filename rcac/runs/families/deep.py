@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rcac.contexts import Parameters
+from rcac.deep.custom import name_of
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
 from rcac.envs.contexts import declared_ranges
@@ -82,4 +83,5 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
         return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
 
     often = max(1, learner.total // 5)
-    return Built(learner, labels, identity(config, envs), shut, draw, often, spaces_card(envs))
+    same = identity(config, envs) | {name: name_of(module) for name, module in given.items()}
+    return Built(learner, labels, same, shut, draw, often, spaces_card(envs))
