@@ -85,6 +85,13 @@ class Episodes:
             [episode.last for episode in self.finished]
         )
 
+    def latest(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the last `count` episodes (those in the window): plain and discounted sums (m, K), γ^l (m,), s_l (m, d)."""
+        rows = list(self.finished)[len(self.finished) - min(count, len(self.finished)) :]
+        names = ("plain", "discounted", "left", "last")
+        empty = [np.zeros((0, len(self.plain)))] * 2 + [np.zeros(0), np.stack([e.last for e in self.finished])[:0]]
+        return tuple(np.stack([getattr(e, name) for e in rows]) for name in names) if rows else tuple(empty)  # type: ignore[return-value]
+
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))
 

@@ -13,7 +13,8 @@ another matter, and can be measured: with the sums of recent episodes, C plain a
 
 the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it. E is the mean of
 γ^l V_n(s_l) over episodes cut off after l steps: the critics look beyond the cut, the budget does not. For critics that are
-right, V − D − E is what the adversary adds in l steps, and nothing at radius 0.
+right, V − D − E is what the adversary adds in l steps, γρ‖w_n‖(1−γ^l)/(1−γ), and nothing at radius 0. Critics that lag are not
+right, so of the rest of it only as much enters as has proved to be: see `rcac.deep.calibration`.
 """
 
 import copy
@@ -29,6 +30,7 @@ from torch import Tensor
 
 from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
+from rcac.deep.calibration import Calibration
 from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes
 from rcac.deep.networks import Actor
@@ -89,6 +91,7 @@ class Trainer:
         self.moments = Moments(len(self.interface.encoder.continuous))  # of observations
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
+        self.calibration = Calibration(count)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
         self.initial = self.rollout.reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
@@ -140,7 +143,7 @@ class Trainer:
             self._propose()
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)
-        estimates = self._estimates()  # J (K,)
+        estimates = self._estimates(finished)  # J (K,)
         batch, directions = self._batch(trajectory, settings.radius * norms)
         budgets, progress = self.budgets * self.kappa, self.position / self.learning
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
@@ -225,14 +228,16 @@ class Trainer:
 
     # Estimates
 
-    def _estimates(self) -> np.ndarray:
-        """J (K,): V(s_0), or κC + V(s_0) − D − E once an episode has finished and measured ones correct it."""
+    def _estimates(self, finished: int) -> np.ndarray:
+        """J (K,): V(s_0), or what measured episodes make of it once one has finished; `finished`: how many just did."""
         values = self.critics.values(self.initial).mean(axis=1)
         if not self.settings.calibrate or not self.episodes.count:
             return values
-        left, last = self.episodes.cut_off()
-        beyond = self.critics.values(last) @ left / len(left)  # E
-        return self.kappa * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
+        plain, discounted, left, last = self.episodes.latest(finished)
+        self.calibration.record(plain, discounted + (self.critics.values(last) * left).T, self.kappa)
+        horizon = (1.0 - self.settings.gamma ** self.episodes.mean_length()) / (1.0 - self.settings.gamma)
+        margins = self.settings.gamma * self.settings.radius * self.critics.norms(self.settings.scope) * horizon
+        return self.calibration.estimate(values, margins, self.kappa)
 
     def _steps_of_an_episode(self) -> float:
         """What an advantage that is the same at every step comes to in J_n: κl for plain sums, else 1/(1−γ)."""
@@ -348,6 +353,7 @@ class Trainer:
             "moments": self.moments,
             "cost_moments": self.cost_moments,
             "episodes": self.episodes,
+            "calibration": self.calibration,
             "rollout": self.rollout,
             "switch": self.switch,
             "selection": self.selection,
