@@ -19,7 +19,7 @@ import numpy as np
 
 from rcac.learner import State
 
-FORGET = 0.02  # of what noise, drift and weight are known by, with each update that finished episodes
+FORGET = 0.01  # of what noise, drift and weight are known by, with each update that finished episodes
 SURE = 5.0  # updates' worth of evidence against the critics to begin with
 ARRAYS = ("level", "discounted", "variance", "noise", "drift", "product", "square", "beyond")
 
@@ -32,7 +32,7 @@ class Calibration:
         self.discounted = np.zeros(costs)  # D + E, filtered with the gains of x̂
         self.variance = np.zeros(costs)  # P
         self.noise = np.zeros(costs)  # σ²
-        self.drift = np.zeros(costs)  # q
+        self.drift = np.zeros(costs)  # q; a mean of what is seen, which may be below zero
         self.product, self.square = np.zeros((2, costs))  # Σ κν·m, Σ m²
         self.beyond = np.zeros(costs)  # m
         self.count, self.since = 0, 0  # updates that finished episodes; updates since the last of these
@@ -41,7 +41,7 @@ class Calibration:
         """Episodes that finished with this update: sums (k, K) plain, and discounted with what lies behind a cut.
         k may be 0."""
         self.since += 1
-        self.variance = self.variance + self.drift
+        self.variance = self.variance + np.maximum(self.drift, 0.0)
         k = len(plain)
         if k == 0:
             return
@@ -61,8 +61,8 @@ class Calibration:
                 self.variance, self.variance + error, out=np.ones_like(error), where=self.variance + error > 0
             )
             # E ν² = P' + q·updates + σ²/k, with P' what was left after the episodes before
-            seen = (surprise**2 - error - (self.variance - self.drift * self.since)) / self.since
-            self.drift = np.maximum(self.drift + rate * (seen - self.drift), 0.0)
+            left = self.variance - np.maximum(self.drift, 0.0) * self.since
+            self.drift = self.drift + rate * ((surprise**2 - error - left) / self.since - self.drift)
             self.level = self.level + gain * surprise
             self.discounted = self.discounted + gain * (discounted.mean(axis=0) - self.discounted)
             self.variance = (1 - gain) * self.variance
