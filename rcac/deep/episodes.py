@@ -25,6 +25,7 @@ class Measured(NamedTuple):
     discounted: np.ndarray  # Σ γ^t c (K,)
     length: float
     episodes: int  # how many
+    errors: np.ndarray  # standard errors of the plain sums (K,)
 
 
 class Episodes:
@@ -107,7 +108,11 @@ class Episodes:
         for env in np.flatnonzero((missing > 0) & (self.length > 0)):
             rows.append((self.plain[:, env], self.discounted[:, env], int(self.length[env])))
         plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
-        return Measured(plain, discounted, float(length), len(rows))
+        return Measured(plain, discounted, float(length), len(rows), _standard_errors([row[0] for row in rows]))
+
+    def standard_errors(self) -> np.ndarray:
+        """(K,) of the mean plain sums over the window."""
+        return _standard_errors([episode.plain for episode in self.finished])
 
     def state(self) -> State:
         costs, count = len(self.plain), len(self.finished)
@@ -134,3 +139,8 @@ class Episodes:
         for plain, discounted, length, left, last, env in zip(*parts, strict=True):
             self.finished.append(Episode(plain, discounted, int(length), float(left), last, int(env)))
         self.count = int(state.data["count"])
+
+
+def _standard_errors(sums: list[np.ndarray]) -> np.ndarray:
+    """(K,) of the mean of rows (K,); of one row nothing is known, and 0 is said."""
+    return np.std(sums, axis=0, ddof=1) / np.sqrt(len(sums)) if len(sums) > 1 else np.zeros_like(sums[0])

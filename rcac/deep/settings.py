@@ -23,6 +23,7 @@ from rcac.fields import (
 
 SWITCH = one_of("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian", more=registry.switch_names)
 STEP = one_of("gradient", "natural", "sqp", more=registry.step_names)
+DEPLOY = one_of("stochastic", "deterministic")
 ADVANTAGE, CRITICS = one_of("gae", "q_regression"), one_of("all", "selected")
 SCOPE, SCALE = one_of("last_layer", "all"), one_of("independent", "dependent")
 ACTIVATION = one_of("tanh", "relu", "elu", "silu", "gelu")
@@ -69,7 +70,8 @@ class DeepSettings:
     critic_lambda: float = field(0.98, FRACTION)  # λ of the critics' targets; larger: estimates of J_n follow faster
     history: int = field(1, COUNT)  # observations that networks see, with the actions between them; 1: the present one
     window: int = field(64, COUNT)  # last finished episodes over which policies are measured
-    trials: int = field(4, COUNT_OR_ZERO)  # candidates tried alone in the end, a window of episodes each; ≤ ⅕ of steps
+    trials: int = field(4, COUNT_OR_ZERO)  # candidates tried alone in the end, a window of episodes each; ≤ ⅒ of steps
+    deploy: str = field("stochastic", DEPLOY)  # stochastic | deterministic (the mode): how the policy handed out will act
     calibrate: bool = True  # budgets bound plain episode sums, and measured ones correct J_n; false: discounted sums
     initial_states: int = field(256, COUNT)  # recent initial states at which J_n is estimated
 

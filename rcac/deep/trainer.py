@@ -32,7 +32,7 @@ from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
 from rcac.deep.calibration import Calibration
 from rcac.deep.empirical import EmpiricalModel
-from rcac.deep.episodes import Episodes
+from rcac.deep.episodes import Episodes, Measured
 from rcac.deep.networks import Actor
 from rcac.deep.regression import regress
 from rcac.deep.report import UpdateStats
@@ -105,22 +105,25 @@ class Trainer:
         self._plan_trials(n)
 
     def _plan_trials(self, n: int) -> None:
-        """Trials take at most a fifth of all steps: fewer of them if need be, and at last a shorter one."""
-        settings, fifth = self.settings, self.settings.total_steps // 5
+        """Trials take at most a tenth of all steps: fewer of them if need be, and at last a shorter one. After them the
+        best acts once more in every environment, in the way that it is not deployed in."""
+        settings, tenth = self.settings, self.settings.total_steps // 10
         resets = self.rollout.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # a step each
 
         def length(rounds: int) -> int:
             return rounds * self.horizon + (rounds - 1) * resets
 
         self.rounds = -(-settings.window // n)  # episodes of every environment
-        while self.rounds > 1 and length(self.rounds) * n > fifth:
+        while self.rounds > 1 and length(self.rounds) * n > tenth:
             self.rounds -= 1
         self.trial_length = length(self.rounds)
         self.trial_steps = self.trial_length * n
-        self.trials = 0 if self.model else min(settings.trials, fifth // self.trial_steps)
-        learning = settings.total_steps - self.trials * self.trial_steps
+        self.trials = 0 if self.model else min(settings.trials, tenth // self.trial_steps)
+        trying = self.trials * self.trial_steps + (self.horizon * n if self.trials else 0)
+        learning = settings.total_steps - trying
         self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
-        self.total = self.learning + self.trials * self.trial_steps
+        self.total = self.learning + trying
+        self.other: list[float] | None = None  # (K,) sums of the best policy in the way that it is not deployed in
         self.selection = Selection(max(1, settings.trials if self.model else self.trials))
 
     @property
@@ -180,8 +183,10 @@ class Trainer:
         terms = report.terms(self._measured(estimates), self.budgets, self.labels)
         return Step(metrics, terms, self.labels[int(np.argmax(weights))])
 
-    def _collect(self, actor: Actor, length: int) -> Trajectory:
+    def _collect(self, actor: Actor, length: int, deterministic: bool = False) -> Trajectory:
         outputs, law = outputs_of(actor), self.networks.distribution
+        if deterministic:
+            return self.rollout.collect(lambda rows, t: law.mode(outputs(rows)), length)
         noise = law.noise(self.action_rng, (length, self.rollout.envs.num_envs))
         return self.rollout.collect(lambda rows, t: law.sample(outputs(rows), noise[t]), length)
 
@@ -261,9 +266,10 @@ class Trainer:
         """The policy that just acted, by the window's episodes (or at once by a trial on what was counted)."""
         sums, count = self._measured(np.zeros(len(self.labels))).tolist(), len(self.episodes.finished)
         length = self.episodes.mean_length() if count else self.horizon
-        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position)
+        errors = self._sums(*[self.episodes.standard_errors()] * 2).tolist() if count else [0.0] * len(sums)
+        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position, errors)
         part = self.position * len(self.selection.candidates) // self.learning
-        self.selection.candidates[part] = self._best([candidate, self.selection.candidates[part]])
+        self.selection.candidates[part] = self._best([self.selection.candidates[part], candidate])
 
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
         margins = self.settings.radius * self.critics.norms(self.settings.scope)
@@ -277,7 +283,7 @@ class Trainer:
         outputs = outputs_of(self._frozen(candidate.tensors))(np.eye(model.states, dtype=np.float32))
         table = self.networks.distribution.probabilities(outputs)  # type: ignore[attr-defined]
         sums = model.returns(table, self.initial.argmax(axis=1), self.settings.gamma) / self.kappa
-        return replace(candidate, measured=sums.tolist(), episodes=self.episodes.count, tried=True)
+        return replace(candidate, measured=sums.tolist(), errors=[0.0] * len(sums), episodes=self.episodes.count, tried=True)
 
     def _frozen(self, tensors: dict[str, np.ndarray]) -> Actor:
         frozen = copy.deepcopy(self.actor)
@@ -285,26 +291,39 @@ class Trainer:
         return frozen
 
     def _try(self) -> Step:
-        """One candidate acts alone, from fresh initial states."""
-        started = time.perf_counter()
-        trial = (self.position - self.learning) // self.trial_steps
-        candidate = self.selection.candidates[trial]
+        """One candidate acts alone, from fresh initial states, as it would be deployed; at last the best one the other way."""
+        started, trial = time.perf_counter(), (self.position - self.learning) // self.trial_steps
+        deterministic, last = self.settings.deploy == "deterministic", trial == self.trials
+        candidate = self._best(self.selection.candidates) if last else self.selection.candidates[trial]
         # Where no window was filled in that part, the last policy is tried.
         tensors = candidate.tensors if candidate else resume.module_arrays(self.actor)
+        if last:
+            measured = self._measure(tensors, not deterministic, 1, self.horizon)
+        else:
+            measured = self._measure(tensors, deterministic, self.rounds, self.trial_length)
+        sums = self._sums(measured.plain, measured.discounted)
+        taken = (self.horizon if last else self.trial_length) * self.rollout.envs.num_envs
+        if last:
+            self.other = sums.tolist()
+        else:
+            position = candidate.position if candidate else self.learning
+            errors = self._sums(measured.errors, measured.errors).tolist()
+            tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, errors, tried=True)
+            self.selection.candidates[trial] = tried
+        self.position += taken
+        metrics = report.trial(measured, "other" if last else "trial")
+        metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
+        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+
+    def _measure(self, tensors: dict[str, np.ndarray], deterministic: bool, rounds: int, length: int) -> Measured:
+        """The first episodes of every environment."""
         actor = self._frozen(tensors)
         self.rollout.reset(environment_seed(self.seed, self.position))
         episodes = Episodes(len(self.labels), self.rollout.envs.num_envs, self.settings.gamma, None)
-        for start in range(0, self.trial_length, self.settings.rollout_length):
-            episodes.record(self._collect(actor, min(self.settings.rollout_length, self.trial_length - start)))
-        measured = episodes.first_of_each(self.rounds)
-        sums = self._sums(measured.plain, measured.discounted)
-        position = candidate.position if candidate else self.learning
-        tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, tried=True)
-        self.selection.candidates[trial] = tried
-        self.position += self.trial_steps
-        metrics = report.trial(measured)
-        metrics["time/steps_per_second"] = self.trial_steps / (time.perf_counter() - started)
-        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+        for start in range(0, length, self.settings.rollout_length):
+            part = min(self.settings.rollout_length, length - start)
+            episodes.record(self._collect(actor, part, deterministic))
+        return episodes.first_of_each(rounds)
 
     def summary(self) -> dict[str, Any]:
         chosen = self._best(self.selection.candidates)
@@ -313,6 +332,8 @@ class Trainer:
             self.budgets,
             self.labels,
             notes(self.selection.candidates, chosen, self.settings.window),
+            self.settings.deploy,
+            self.other,
             reason="all steps taken" if self.finished else "in progress",
             steps=self.position,
             episodes=self.episodes.count,
@@ -362,13 +383,14 @@ class Trainer:
 
     def state(self) -> State:
         tensors, data = resume.save(self.parts)
-        own = {"position": self.position, "skipped": self.skipped, "exact": data["rollout"]["exact"]}
+        own = {"position": self.position, "skipped": self.skipped, "other": self.other, "exact": data["rollout"]["exact"]}
         return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
     def load(self, state: State) -> None:
         resume.restore(self.parts, state)
         self.initial = np.array(state.tensors["initial"])
         self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
+        self.other = state.data["other"]
         if not state.data["exact"]:
             self.restart_environments()
 

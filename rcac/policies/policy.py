@@ -49,7 +49,7 @@ class Policy:
     `episode_start` which of a batch begin one.
     """
 
-    def __init__(self, state: State, deterministic: bool = False, seed: int = 0, network: Any = None) -> None:
+    def __init__(self, state: State, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> None:
         self.card = state.data
         self.deterministic = deterministic
         self.spaces = Spaces(*(space_from_card(self.card["spaces"][name]) for name in Spaces._fields))
@@ -109,7 +109,7 @@ class Policy:
         return int(actions[0]) if isinstance(self.spaces.action, Discrete) else actions[0]
 
 
-def load_policy(path: str | Path, deterministic: bool = False, seed: int = 0, network: Any = None) -> Policy:
+def load_policy(path: str | Path, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> Policy:
     """The policy of a run, given its folder or its `policy.safetensors`. See `Policy`. `network` is the class or function
     of a body that was trained with `actor=…` and is not registered."""
     path = Path(path)
