@@ -43,7 +43,8 @@ class Policy:
     """Acts on one observation, or on a batch of them.
 
     The optimum of a constrained problem is a stochastic policy in general, so actions are sampled, by a generator of
-    the policy's own; with `deterministic` they are the mode (the mean, if continuous).
+    the policy's own; with `deterministic` they are the mode (the mean, if continuous). None: as its training was told it
+    would be deployed (`algo.deploy`).
 
     A policy that was trained with a history remembers what it saw: `reset()` before a new episode, or say with
     `episode_start` which of a batch begin one.
@@ -51,7 +52,8 @@ class Policy:
 
     def __init__(self, state: State, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> None:
         self.card = state.data
-        self.deterministic = deterministic
+        deployed = self.card.get("settings", {}).get("deploy") == "deterministic"
+        self.deterministic = deployed if deterministic is None else deterministic
         self.spaces = Spaces(*(space_from_card(self.card["spaces"][name]) for name in Spaces._fields))
         self._state, self._network = state, network
         self._backend = BACKENDS[self.card["kind"]](state, network)
