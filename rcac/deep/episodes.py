@@ -26,6 +26,7 @@ class Measured(NamedTuple):
     discounted: np.ndarray  # Σ γ^t c (K,)
     length: float
     episodes: int  # how many
+    errors: np.ndarray  # standard errors of the plain sums (K,)
 
 
 class Episodes:
@@ -88,6 +89,13 @@ class Episodes:
             [episode.last for episode in self.finished]
         )
 
+    def latest(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the last `count` episodes (those in the window): plain and discounted sums (m, K), γ^l (m,), s_l (m, d)."""
+        rows = list(self.finished)[len(self.finished) - min(count, len(self.finished)) :]
+        names = ("plain", "discounted", "left", "last")
+        empty = [np.zeros((0, len(self.plain)))] * 2 + [np.zeros(0), np.stack([e.last for e in self.finished])[:0]]
+        return tuple(np.stack([getattr(e, name) for e in rows]) for name in names) if rows else tuple(empty)  # type: ignore[return-value]
+
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))
 
@@ -96,7 +104,7 @@ class Episodes:
         has not ended counts as far as it came."""
         rows = [row[1:] for row in self._first(rounds)]
         plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
-        return Measured(plain, discounted, float(length), len(rows))
+        return Measured(plain, discounted, float(length), len(rows), _standard_errors([row[0] for row in rows]))
 
     def of_each(self, rounds: int) -> np.ndarray:
         """(K, n) mean plain sums of these episodes, for each environment."""
@@ -117,6 +125,10 @@ class Episodes:
         for env in np.flatnonzero((missing > 0) & (self.length > 0)).tolist():
             rows.append((env, self.plain[:, env], self.discounted[:, env], int(self.length[env])))
         return rows
+
+    def standard_errors(self) -> np.ndarray:
+        """(K,) of the mean plain sums over the window."""
+        return _standard_errors([episode.plain for episode in self.finished])
 
     def state(self) -> State:
         costs, count = len(self.plain), len(self.finished)
@@ -144,3 +156,8 @@ class Episodes:
         for plain, discounted, length, left, last, env, context in zip(*parts, strict=True):
             self.finished.append(Episode(plain, discounted, int(length), float(left), last, int(env), int(context)))
         self.count = int(state.data["count"])
+
+
+def _standard_errors(sums: list[np.ndarray]) -> np.ndarray:
+    """(K,) of the mean of rows (K,); of one row nothing is known, and 0 is said."""
+    return np.std(sums, axis=0, ddof=1) / np.sqrt(len(sums)) if len(sums) > 1 else np.zeros_like(sums[0])

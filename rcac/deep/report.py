@@ -49,10 +49,10 @@ def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: 
     return numbers
 
 
-def trial(measured: Measured) -> dict[str, float]:
-    """Metrics of a candidate's trial."""
-    costs = {f"trial/cost/{n}": float(cost) for n, cost in enumerate(measured.plain[1:], start=1)}
-    return {"trial/return": -float(measured.plain[0]), "trial/length": measured.length, **costs}
+def trial(measured: Measured, name: str) -> dict[str, float]:
+    """Metrics of a candidate's trial: `trial`, or `other` for the way of acting that is not deployed."""
+    costs = {f"{name}/cost/{n}": float(cost) for n, cost in enumerate(measured.plain[1:], start=1)}
+    return {f"{name}/return": -float(measured.plain[0]), f"{name}/length": measured.length, **costs}
 
 
 def terms(measured: np.ndarray, budgets: np.ndarray, names: list[str]) -> tuple[Term, ...]:
@@ -63,10 +63,18 @@ def terms(measured: np.ndarray, budgets: np.ndarray, names: list[str]) -> tuple[
 
 
 def summary(
-    best: Candidate | None, budgets: np.ndarray, names: list[str], notes: list[str], **facts: Any
+    best: Candidate | None,
+    budgets: np.ndarray,
+    names: list[str],
+    notes: list[str],
+    deploy: str,
+    other: list[float] | None,
+    **facts: Any,
 ) -> dict[str, Any]:
-    """The result as plain data; return and costs are those of the policy handed out, once it has been measured."""
+    """The result as plain data; return and costs are those of the policy handed out, once it has been measured, acting as it
+    is deployed; `other` (K,) what it has when it acts the other way."""
     measured = best.measured if best else []
+    way = "stochastic" if deploy == "deterministic" else "deterministic"
     return {
         **facts,
         "labels": names,
@@ -76,5 +84,7 @@ def summary(
         "costs": measured[1:],
         "budgets": budgets.tolist(),
         "feasible": bool(np.all(np.array(measured[1:]) <= budgets)) if measured else None,
+        "deploy": deploy,
+        way: None if other is None else {"return": -other[0], "costs": other[1:]},
         "note": "; ".join(notes) or None,
     }

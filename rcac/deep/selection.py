@@ -7,10 +7,10 @@ all transitions of the run say what a policy is worth (`rcac.deep.empirical`), s
 
 Candidates are ranked by the switch's merit of
 
-    J_n = κC_n + γρ‖w_n‖ (1 − γ^l)/(1 − γ)           C measured episode sums, l their mean length; κ: see the trainer
+    J_n = κ(C_n + e_n) + γρ‖w_n‖ (1 − γ^l)/(1 − γ)   C measured episode sums, l their mean length; κ: see the trainer
 
-the measured sums in discounted units, plus what the worst case of the critics' IPM set adds over such an episode. The
-norms are the present ones for all that are compared: critics that know little yet have small ones.
+the measured sums in discounted units, plus what the worst case of the critics' IPM set adds over such an episode; e_n is the
+standard error of a constraint's sums (the best of many would else be one that had luck with its costs), e_0 = 0. The norms are the present ones for all that are compared: critics that know little yet have small ones.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ import numpy as np
 from rcac.learner import State
 
 Merit = Callable[[np.ndarray], tuple[float, ...]]  # of returns J (K,), cost form; smaller is better
-FACTS = ("measured", "length", "episodes", "position", "tried")
+FACTS = ("measured", "length", "episodes", "position", "errors", "tried")
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Candidate:
     length: float  # l
     episodes: int  # that it was measured by
     position: int  # environment steps before it acted
+    errors: list[float]  # standard errors of `measured` (K,)
     tried: bool = False  # measured alone, in a trial
 
 
@@ -60,16 +61,17 @@ class Selection:
 def worst_returns(candidate: Candidate, margins: np.ndarray, kappa: float, gamma: float) -> np.ndarray:
     """J (K,) above, with margins ρ‖w_n‖ (K,)."""
     horizon = (1.0 - gamma**candidate.length) / (1.0 - gamma)
-    return kappa * np.array(candidate.measured) + gamma * margins * horizon
+    errors = np.array([0.0, *candidate.errors[1:]])
+    return kappa * (np.array(candidate.measured) + errors) + gamma * margins * horizon
 
 
 def best(
     candidates: Iterable[Candidate | None], merit: Merit, margins: np.ndarray, kappa: float, gamma: float
 ) -> Candidate | None:
-    """What was tried beats what was not, then the smallest merit; a later one wins a tie."""
+    """What was tried beats what was not, then the smallest merit; of two that are equal, the first that is given."""
 
-    def rank(candidate: Candidate) -> tuple[bool, tuple[float, ...], int]:
-        return not candidate.tried, merit(worst_returns(candidate, margins, kappa, gamma)), -candidate.position
+    def rank(candidate: Candidate) -> tuple[bool, tuple[float, ...]]:
+        return not candidate.tried, merit(worst_returns(candidate, margins, kappa, gamma))
 
     return min((candidate for candidate in candidates if candidate is not None), key=rank, default=None)
 

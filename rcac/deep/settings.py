@@ -21,8 +21,9 @@ from rcac.fields import (
     whole,
 )
 
-SWITCH = one_of("surrogate", "crpo", "epigraph", "lagrangian", more=registry.switch_names)
+SWITCH = one_of("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian", more=registry.switch_names)
 STEP = one_of("gradient", "natural", "sqp", more=registry.step_names)
+DEPLOY = one_of("stochastic", "deterministic")
 ADVANTAGE, CRITICS = one_of("gae", "q_regression"), one_of("all", "selected")
 SCOPE, SCALE = one_of("last_layer", "all"), one_of("independent", "dependent")
 ACTIVATION = one_of("tanh", "relu", "elu", "silu", "gelu")
@@ -37,7 +38,8 @@ DEVICE = Check(
 class DeepSettings:
     # Parts
     family: str = field("deep", one_of("deep"))  # which learner these settings are for
-    switch: str = field("surrogate", SWITCH)  # surrogate | crpo | epigraph | lagrangian: which costs to descend; ranks
+    # surrogate (the paper's) | soft_surrogate | crpo | epigraph | lagrangian: which costs to descend; ranks policies
+    switch: str = field("soft_surrogate", SWITCH)
     step: str = field("natural", STEP)  # gradient | natural | sqp: how the actor moves
     advantage: str = field("gae", ADVANTAGE)  # gae | q_regression (one-step errors regressed on ∇log π)
     critics: str = field("all", CRITICS)  # all | selected: which critics are fitted after a step
@@ -46,6 +48,7 @@ class DeepSettings:
     # Robustness and constraints
     radius: float = field(1e-3, NOT_NEGATIVE)  # ρ of the IPM set; 0 is not robust
     lam: float = field(50.0, POSITIVE)  # λ of the surrogate: the objective enters as J_0/λ
+    width: float = field(0.5, POSITIVE)  # part of a budget below it in which objective and constraint mix (soft_surrogate)
     slack: float = field(0.0, NOT_NEGATIVE)  # ξ, discounted: aim this far below each budget (surrogate, sqp)
     tolerance: float = field(0.0, NOT_NEGATIVE)  # discounted excess that is accepted (crpo, epigraph, lagrangian)
     epigraph_phases: int = field(8, COUNT)  # bisections of the level, spread evenly over the run
@@ -67,7 +70,8 @@ class DeepSettings:
     critic_lambda: float = field(0.98, FRACTION)  # λ of the critics' targets; larger: estimates of J_n follow faster
     history: int = field(1, COUNT)  # observations that networks see, with the actions between them; 1: the present one
     window: int = field(64, COUNT)  # last finished episodes over which policies are measured
-    trials: int = field(4, COUNT_OR_ZERO)  # candidates tried alone in the end, a window of episodes each; ≤ ⅕ of steps
+    trials: int = field(4, COUNT_OR_ZERO)  # candidates tried alone in the end, a window of episodes each; ≤ ⅒ of steps
+    deploy: str = field("stochastic", DEPLOY)  # stochastic | deterministic (the mode): how the policy handed out will act
     calibrate: bool = True  # budgets bound plain episode sums, and measured ones correct J_n; false: discounted sums
     initial_states: int = field(256, COUNT)  # recent initial states at which J_n is estimated
 

@@ -13,7 +13,8 @@ another matter, and can be measured: with the sums of recent episodes, C plain a
 
 the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it. E is the mean of
 γ^l V_n(s_l) over episodes cut off after l steps: the critics look beyond the cut, the budget does not. For critics that are
-right, V − D − E is what the adversary adds in l steps, and nothing at radius 0.
+right, V − D − E is what the adversary adds in l steps, γρ‖w_n‖(1−γ^l)/(1−γ), and nothing at radius 0. Critics that lag are not
+right, so of the rest of it only as much enters as has proved to be: see `rcac.deep.calibration`.
 
 With a box of contexts (`rcac.deep.adversary`) J_n = κ·E_{q_n} C_n is measured alone, and advantages are weighted by context.
 """
@@ -33,8 +34,9 @@ from rcac.contexts import Parameters
 from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
 from rcac.deep.adversary import EPISODES, Adversaries
+from rcac.deep.calibration import Calibration
 from rcac.deep.empirical import EmpiricalModel
-from rcac.deep.episodes import Episodes
+from rcac.deep.episodes import Episodes, Measured
 from rcac.deep.networks import Actor
 from rcac.deep.regression import regress
 from rcac.deep.report import UpdateStats
@@ -100,6 +102,7 @@ class Trainer:
         self.moments = Moments(len(self.interface.encoder.continuous))  # of observations
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
+        self.calibration = Calibration(count)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
@@ -113,8 +116,9 @@ class Trainer:
         self._plan_trials(n)
 
     def _plan_trials(self, n: int) -> None:
-        """Trials take at most a fifth of all steps: fewer of them if need be, and at last a shorter one."""
-        settings, fifth = self.settings, self.settings.total_steps // 5
+        """Trials take at most a tenth of all steps: fewer of them if need be, and at last a shorter one. After them the
+        best acts once more in every environment, in the way that it is not deployed in."""
+        settings, tenth = self.settings, self.settings.total_steps // 10
         resets = self.rollout.envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # a step each
 
         def length(rounds: int) -> int:
@@ -123,14 +127,16 @@ class Trainer:
         self.rounds = -(-settings.window // n)  # episodes of every environment
         if self.adversaries:
             self.rounds = -(-EPISODES * min(n, len(self.adversaries.points)) // n)
-        while self.rounds > 1 and length(self.rounds) * n > fifth:
+        while self.rounds > 1 and length(self.rounds) * n > tenth:
             self.rounds -= 1
         self.trial_length = length(self.rounds)
         self.trial_steps = self.trial_length * n
-        self.trials = 0 if self.model else min(settings.trials, fifth // self.trial_steps)
-        learning = settings.total_steps - self.trials * self.trial_steps
+        self.trials = 0 if self.model else min(settings.trials, tenth // self.trial_steps)
+        trying = self.trials * self.trial_steps + (self.horizon * n if self.trials else 0)
+        learning = settings.total_steps - trying
         self.learning = max(1, learning // self.batch_steps) * self.batch_steps  # steps before the trials
-        self.total = self.learning + self.trials * self.trial_steps
+        self.total = self.learning + trying
+        self.other: list[float] | None = None  # (K,) sums of the best policy in the way that it is not deployed in
         self.selection = Selection(max(1, settings.trials if self.model else self.trials))
 
     @property
@@ -160,7 +166,7 @@ class Trainer:
             self._propose()
         self._follow_cost_scale(trajectory)
         norms = self.critics.norms(settings.scope)
-        estimates = self._estimates()  # J (K,)
+        estimates = self._estimates(len(finished))  # J (K,)
         batch, directions = self._batch(trajectory, settings.radius * norms, contexts)
         budgets = self.budgets * self.kappa
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
@@ -199,8 +205,10 @@ class Trainer:
         terms = report.terms(self._measured(estimates), self.budgets, self.labels)
         return Step(metrics, terms, self.labels[int(np.argmax(weights))])
 
-    def _collect(self, actor: Actor, length: int) -> Trajectory:
+    def _collect(self, actor: Actor, length: int, deterministic: bool = False) -> Trajectory:
         outputs, law = outputs_of(actor), self.networks.distribution
+        if deterministic:
+            return self.rollout.collect(lambda rows, t: law.mode(outputs(rows)), length)
         noise = law.noise(self.action_rng, (length, self.rollout.envs.num_envs))
         return self.rollout.collect(lambda rows, t: law.sample(outputs(rows), noise[t]), length)
 
@@ -271,16 +279,18 @@ class Trainer:
 
     # Estimates
 
-    def _estimates(self) -> np.ndarray:
-        """J (K,): V(s_0), or κC + V(s_0) − D − E once an episode has finished and measured ones correct it."""
+    def _estimates(self, finished: int) -> np.ndarray:
+        """J (K,): V(s_0), or what measured episodes make of it once one has finished; `finished`: how many just did."""
         if self.adversaries:
             return self.kappa * self.adversaries.sums()
         values = self.critics.values(self.initial).mean(axis=1)
         if not self.settings.calibrate or not self.episodes.count:
             return values
-        left, last = self.episodes.cut_off()
-        beyond = self.critics.values(last) @ left / len(left)  # E
-        return self.kappa * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
+        plain, discounted, left, last = self.episodes.latest(finished)
+        self.calibration.record(plain, discounted + (self.critics.values(last) * left).T, self.kappa)
+        horizon = (1.0 - self.settings.gamma ** self.episodes.mean_length()) / (1.0 - self.settings.gamma)
+        margins = self.settings.gamma * self.settings.radius * self.critics.norms(self.settings.scope) * horizon
+        return self.calibration.estimate(values, margins, self.kappa)
 
     def _steps_of_an_episode(self) -> float:
         """What an advantage that is the same at every step comes to in J_n: κl for plain sums, else 1/(1−γ)."""
@@ -307,9 +317,10 @@ class Trainer:
         robust = self.adversaries.sums() if self.adversaries else np.zeros(len(self.labels))
         sums, count = self._measured(self.kappa * robust).tolist(), len(self.episodes.finished)
         length = self.episodes.mean_length() if count else self.horizon
-        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position)
+        errors = self._sums(*[self.episodes.standard_errors()] * 2).tolist() if count else [0.0] * len(sums)
+        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position, errors)
         part = self.position * len(self.selection.candidates) // self.learning
-        self.selection.candidates[part] = self._best([candidate, self.selection.candidates[part]])
+        self.selection.candidates[part] = self._best([self.selection.candidates[part], candidate])
 
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
         margins = self.settings.radius * self.critics.norms(self.settings.scope)
@@ -323,7 +334,7 @@ class Trainer:
         outputs = outputs_of(self._frozen(candidate.tensors))(np.eye(model.states, dtype=np.float32))
         table = self.networks.distribution.probabilities(outputs)  # type: ignore[attr-defined]
         sums = model.returns(table, self.initial.argmax(axis=1), self.settings.gamma) / self.kappa
-        return replace(candidate, measured=sums.tolist(), episodes=self.episodes.count, tried=True)
+        return replace(candidate, measured=sums.tolist(), errors=[0.0] * len(sums), episodes=self.episodes.count, tried=True)
 
     def _frozen(self, tensors: dict[str, np.ndarray]) -> Actor:
         frozen = copy.deepcopy(self.actor)
@@ -331,12 +342,32 @@ class Trainer:
         return frozen
 
     def _try(self) -> Step:
-        """One candidate acts alone, from fresh initial states."""
-        started = time.perf_counter()
-        trial = (self.position - self.learning) // self.trial_steps
-        candidate = self.selection.candidates[trial]
+        """One candidate acts alone, from fresh initial states, as it would be deployed; at last the best one the other way."""
+        started, trial = time.perf_counter(), (self.position - self.learning) // self.trial_steps
+        deterministic, last = self.settings.deploy == "deterministic", trial == self.trials
+        candidate = self._best(self.selection.candidates) if last else self.selection.candidates[trial]
         # Where no window was filled in that part, the last policy is tried.
         tensors = candidate.tensors if candidate else resume.module_arrays(self.actor)
+        if last:
+            measured = self._measure(tensors, not deterministic, 1, self.horizon)
+        else:
+            measured = self._measure(tensors, deterministic, self.rounds, self.trial_length)
+        sums = self._sums(measured.plain, measured.discounted)
+        taken = (self.horizon if last else self.trial_length) * self.rollout.envs.num_envs
+        if last:
+            self.other = sums.tolist()
+        else:
+            position = candidate.position if candidate else self.learning
+            errors = self._sums(measured.errors, measured.errors).tolist()
+            tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, errors, tried=True)
+            self.selection.candidates[trial] = tried
+        self.position += taken
+        metrics = report.trial(measured, "other" if last else "trial")
+        metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
+        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+
+    def _measure(self, tensors: dict[str, np.ndarray], deterministic: bool, rounds: int, length: int) -> Measured:
+        """The first episodes of every environment."""
         actor = self._frozen(tensors)
         n, contexts = self.rollout.envs.num_envs, None
         if self.adversaries:
@@ -344,19 +375,13 @@ class Trainer:
             self.adversaries.choose(self.rollout.envs, contexts)
         self.rollout.reset(environment_seed(self.seed, self.position))
         episodes = Episodes(len(self.labels), n, self.settings.gamma, None)
-        for start in range(0, self.trial_length, self.settings.rollout_length):
-            episodes.record(self._collect(actor, min(self.settings.rollout_length, self.trial_length - start)))
-        measured = episodes.first_of_each(self.rounds)
-        sums = self._sums(measured.plain, measured.discounted)
+        for start in range(0, length, self.settings.rollout_length):
+            part = min(self.settings.rollout_length, length - start)
+            episodes.record(self._collect(actor, part, deterministic))
+        measured = episodes.first_of_each(rounds)
         if self.adversaries and contexts is not None:
-            sums = self.adversaries.judged(contexts, episodes.of_each(self.rounds))
-        position = candidate.position if candidate else self.learning
-        tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, tried=True)
-        self.selection.candidates[trial] = tried
-        self.position += self.trial_steps
-        metrics = report.trial(measured)
-        metrics["time/steps_per_second"] = self.trial_steps / (time.perf_counter() - started)
-        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+            measured = measured._replace(plain=self.adversaries.judged(contexts, episodes.of_each(rounds)))
+        return measured
 
     def summary(self) -> dict[str, Any]:
         chosen = self._best(self.selection.candidates)
@@ -365,6 +390,8 @@ class Trainer:
             self.budgets,
             self.labels,
             notes(self.selection.candidates, chosen, self.settings.window),
+            self.settings.deploy,
+            self.other,
             reason="all steps taken" if self.finished else "in progress",
             steps=self.position,
             episodes=self.episodes.count,
@@ -405,6 +432,7 @@ class Trainer:
             "moments": self.moments,
             "cost_moments": self.cost_moments,
             "episodes": self.episodes,
+            "calibration": self.calibration,
             "rollout": self.rollout,
             "switch": self.switch,
             "selection": self.selection,
@@ -414,13 +442,14 @@ class Trainer:
 
     def state(self) -> State:
         tensors, data = resume.save(self.parts)
-        own = {"position": self.position, "skipped": self.skipped, "exact": data["rollout"]["exact"]}
+        own = {"position": self.position, "skipped": self.skipped, "other": self.other, "exact": data["rollout"]["exact"]}
         return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
     def load(self, state: State) -> None:
         resume.restore(self.parts, state)
         self.initial = np.array(state.tensors["initial"])
         self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
+        self.other = state.data["other"]
         if not state.data["exact"]:
             self.restart_environments()
 

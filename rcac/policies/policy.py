@@ -43,15 +43,17 @@ class Policy:
     """Acts on one observation, or on a batch of them.
 
     The optimum of a constrained problem is a stochastic policy in general, so actions are sampled, by a generator of
-    the policy's own; with `deterministic` they are the mode (the mean, if continuous).
+    the policy's own; with `deterministic` they are the mode (the mean, if continuous). None: as its training was told it
+    would be deployed (`algo.deploy`).
 
     A policy that was trained with a history remembers what it saw: `reset()` before a new episode, or say with
     `episode_start` which of a batch begin one.
     """
 
-    def __init__(self, state: State, deterministic: bool = False, seed: int = 0, network: Any = None) -> None:
+    def __init__(self, state: State, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> None:
         self.card = state.data
-        self.deterministic = deterministic
+        deployed = self.card.get("settings", {}).get("deploy") == "deterministic"
+        self.deterministic = deployed if deterministic is None else deterministic
         self.spaces = Spaces(*(space_from_card(self.card["spaces"][name]) for name in Spaces._fields))
         self._state, self._network = state, network
         self._backend = BACKENDS[self.card["kind"]](state, network)
@@ -109,7 +111,7 @@ class Policy:
         return int(actions[0]) if isinstance(self.spaces.action, Discrete) else actions[0]
 
 
-def load_policy(path: str | Path, deterministic: bool = False, seed: int = 0, network: Any = None) -> Policy:
+def load_policy(path: str | Path, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> Policy:
     """The policy of a run, given its folder or its `policy.safetensors`. See `Policy`. `network` is the class or function
     of a body that was trained with `actor=…` and is not registered."""
     path = Path(path)

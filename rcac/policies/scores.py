@@ -29,7 +29,7 @@ class Settings:
     num_envs: int = 32  # copies of the environment, stepped together
     kernels: int = 20  # to sample, for each run and strength of sweep.random
     seed: int = 0  # of the episodes, of the kernels and of the policy's samples
-    deterministic: bool = False  # take the mode of the policy instead of a sample
+    deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
     record: bool = False  # write a picture of an episode, episode.gif
 
 

@@ -426,8 +426,8 @@ def test_the_best_measured_policy_is_handed_out_not_the_last():
     assert not np.array_equal(trainer.actor.head.weight.detach().numpy(), best_weight)
 
 
-def corridor_with_trials():
-    changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 30, "trials": 3}
+def corridor_with_trials(**more):
+    changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 50, "trials": 3, **more}
     return Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row("rcac_npg", **{**TINY, **changes}), 0, 15)
 
 
@@ -435,10 +435,11 @@ def test_candidates_act_alone_in_the_end_and_the_best_of_them_is_handed_out():
     trainer = corridor_with_trials()
     steps = run(trainer)
     assert trainer.trials == 3
-    # three rounds of 15 steps make at least the window's 20 episodes, with a reset step between two
-    assert trainer.total == trainer.learning + 3 * 8 * (3 * 15 + 2) <= 240 * 30
-    assert [step.descending for step in steps[-4:]] == ["return", "nothing", "nothing", "nothing"]
-    trials = [step.metrics["trial/return"] for step in steps[-3:]]
+    # three rounds of 15 steps make at least the window's 20 episodes, with a reset step between two; at last one round
+    # of the mode, which is not deployed
+    assert trainer.total == trainer.learning + 3 * 8 * (3 * 15 + 2) + 8 * 15 <= 240 * 50
+    assert [step.descending for step in steps[-5:]] == ["return", *["nothing"] * 4]
+    trials = [step.metrics["trial/return"] for step in steps[-4:-1]]
     assert all(candidate.tried and candidate.episodes == 24 for candidate in trainer.selection.candidates)
     assert trainer.summary()["return"] == max(trials)
     # Nothing but the measured returns of whole episodes: 15 steps each, on the corridor's own scale.
@@ -452,6 +453,29 @@ def test_candidates_act_alone_in_the_end_and_the_best_of_them_is_handed_out():
             total += reward
         sums.append(total)
     assert max(trials) == pytest.approx(np.mean(sums), abs=4 * np.std(sums) / np.sqrt(24) + 1e-9)
+
+
+def played(state, deterministic=None):
+    policy, env = Policy(state, deterministic), Corridor()
+    observation, total = env.reset()[0], 0.0
+    for _ in range(15):
+        observation, reward, _, _, _ = env.step(policy(observation))
+        total += reward
+    return total
+
+
+def test_what_is_deployed_is_ranked_and_the_other_way_is_reported_beside_it():
+    """The corridor is deterministic, and so is the mode: one episode of it says what every trial measured."""
+    trainer = corridor_with_trials(deploy="deterministic")
+    run(trainer)
+    summary, best = trainer.summary(), trainer.policy()
+    assert summary["deploy"] == "deterministic"
+    assert summary["return"] == played(best) == played(best, True)  # a policy acts as it is deployed
+    assert summary["return"] > summary["stochastic"]["return"]
+    assert len(summary["stochastic"]["costs"]) == 1
+    sampled = corridor_with_trials()
+    run(sampled)
+    assert sampled.summary()["deterministic"]["return"] == played(sampled.policy(), True)
 
 
 def test_trials_resume():
@@ -469,29 +493,29 @@ def test_trials_resume():
 
 def test_ranking_adds_the_worst_case_to_what_was_measured():
     kappa, margins = (1 - 0.9**500) / (0.1 * 500), np.array([0.1, 0.2])
-    candidate = Candidate({}, [-500.0, 190.0], 500.0, 64, 0)
+    candidate = Candidate({}, [-500.0, 188.0], 500.0, 64, 0, [9.0, 2.0])
     expected = kappa * np.array([-500.0, 190.0]) + 0.9 * margins / 0.1
     returns = worst_returns(candidate, margins, kappa, 0.9)
     np.testing.assert_allclose(returns, expected)
     for name, merit in (
-        ("rcac", (max(expected[0] / 50, expected[1] - 200 * kappa),)),
+        ("rcac", (0.9 * 0.2 / 0.1 - 10 * kappa, expected[0])),
         ("robust_crpo_deep", (0.9 * 0.2 / 0.1 - 10 * kappa, expected[0])),
         ("epirc_pgs_deep", (0.9 * 0.2 / 0.1 - 10 * kappa, expected[0])),
     ):
         assert tiny(name).switch.merit(returns, np.array([200 * kappa])) == pytest.approx(merit)
 
 
-def test_what_was_tried_beats_what_was_not_and_the_later_wins_a_tie():
+def test_what_was_tried_beats_what_was_not_and_being_later_is_no_merit():
     def chosen(*candidates):
         return best(candidates, lambda returns: (float(returns[0]),), np.zeros(1), 1.0, 0.9)
 
     good, bad, later = (
-        Candidate({}, [1.0], 5.0, 8, 10),
-        Candidate({}, [2.0], 5.0, 8, 10, True),
-        Candidate({}, [1.0], 5.0, 8, 20),
+        Candidate({}, [1.0], 5.0, 8, 10, [0.0]),
+        Candidate({}, [2.0], 5.0, 8, 10, [0.0], True),
+        Candidate({}, [1.0], 5.0, 8, 20, [0.0]),
     )
     assert chosen(good, bad, None) is bad
-    assert chosen(good, later) is later
+    assert chosen(good, later) is good
     assert chosen(later, good) is later
     assert chosen(None) is None
 
@@ -507,6 +531,7 @@ def test_trials_count_the_first_episodes_of_each_environment():
     one = episodes.first_of_each(1)
     assert one.plain.tolist() == [(0 + 2 + 1) / 2]
     assert (one.length, one.episodes) == (1.5, 2)
+    np.testing.assert_allclose(one.errors, [0.5])  # of 2 and 1
     assert one.discounted.tolist() == [(0 + 0.5 * 2 + 1) / 2]
     two = episodes.first_of_each(2)  # and what environment 0 began but did not end
     assert two.plain.tolist() == [(0 + 2 + 1 + 4 + 6 + 3 + 5) / 4]
@@ -515,7 +540,7 @@ def test_trials_count_the_first_episodes_of_each_environment():
 
 def test_a_result_that_means_little_says_so():
     def candidate(value, episodes=64, tried=True):
-        return Candidate({}, [value, 0.0], 5.0, episodes, 0, tried)
+        return Candidate({}, [value, 0.0], 5.0, episodes, 0, [0.0, 0.0], tried)
 
     good, other, few = candidate(-3.0), candidate(-2.0), candidate(-3.0, 16)
     assert notes([good, other], good, 64) == []
