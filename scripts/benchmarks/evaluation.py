@@ -53,6 +53,7 @@ def measure() -> list[Row]:
             Row(f"KL ball, 500×10 dense, {words}", ball * 1e3, "ms", ball / solve, "times one linear solve (500)", note)
         )
 
+    rows += _rounds(medium, policy)
     first = evaluate(medium, policy, KLBall(0.01))
     moved = policy * np.exp(0.01 * np.random.default_rng(2).normal(size=policy.shape))
     moved /= moved.sum(axis=1, keepdims=True)
@@ -84,6 +85,26 @@ def measure() -> list[Row]:
         rows.append(Row(f"{name}, 10 000×10 sparse, 10 successors", took, "s"))
     rows.append(Row("  peak memory so far", peak_memory(), "GB"))
     return rows + inner.measure()
+
+
+def _rounds(problem: RCMDP, policy: np.ndarray) -> list[Row]:
+    """A round of Newton's method in sweeps, and a sweep beside a copy of as many bytes: it reads kernel and states once, and
+    writes a kernel for each cost."""
+    out, size = [], len(problem.rows.data)
+    moved = size * (8 + 4) + len(problem.costs) * size * 8
+    source = np.ones(moved // 16)
+    target = np.empty_like(source)
+    copy = seconds(partial(np.copyto, target, source))
+    for name, uncertainty in (("KL ball .01", KLBall(0.01)), ("TV .05", TotalVariation(0.05))):
+        found = evaluate(problem, policy, uncertainty)
+        sweep = seconds(partial(uncertainty.sweep, found.values, problem.rows, found.worst.memory))
+        each = seconds(partial(evaluate, problem, policy, uncertainty)) / max(found.rounds, 1)
+        words = f"{name}, {problem.num_states}×{problem.num_actions} dense, {len(problem.costs)} costs"
+        out.append(
+            Row(f"a round, {words}", each * 1e3, "ms", each / sweep, "times one sweep", f"{found.rounds} rounds")
+        )
+        out.append(Row(f"a sweep, {words}", sweep * 1e3, "ms", copy / sweep, "of the speed of a copy in memory"))
+    return out
 
 
 def _plain(problem: RCMDP, uncertainty: TotalVariation) -> float:
