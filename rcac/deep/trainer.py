@@ -334,7 +334,9 @@ class Trainer:
         outputs = outputs_of(self._frozen(candidate.tensors))(np.eye(model.states, dtype=np.float32))
         table = self.networks.distribution.probabilities(outputs)  # type: ignore[attr-defined]
         sums = model.returns(table, self.initial.argmax(axis=1), self.settings.gamma) / self.kappa
-        return replace(candidate, measured=sums.tolist(), errors=[0.0] * len(sums), episodes=self.episodes.count, tried=True)
+        return replace(
+            candidate, measured=sums.tolist(), errors=[0.0] * len(sums), episodes=self.episodes.count, tried=True
+        )
 
     def _frozen(self, tensors: dict[str, np.ndarray]) -> Actor:
         frozen = copy.deepcopy(self.actor)
@@ -442,7 +444,12 @@ class Trainer:
 
     def state(self) -> State:
         tensors, data = resume.save(self.parts)
-        own = {"position": self.position, "skipped": self.skipped, "other": self.other, "exact": data["rollout"]["exact"]}
+        own = {
+            "position": self.position,
+            "skipped": self.skipped,
+            "other": self.other,
+            "exact": data["rollout"]["exact"],
+        }
         return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
     def load(self, state: State) -> None:

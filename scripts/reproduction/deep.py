@@ -79,8 +79,8 @@ def train_and_test(
 def _train_and_test(
     spec: TrainingSpec, tests: Sequence[PerturbationTest], settings: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
-    config = _compose(spec, settings, folder / "runs")
-    done, tested = _train(spec, config), []
+    config = compose_spec(spec, settings, folder / "runs")
+    done, tested = train_spec(spec, config), []
     for test in tests:
         scores = _test(replace(config.env, kwargs=config.env.kwargs | test.kwargs), done.folder, spec.seed, settings)
         tested.append({"kind": test.kind, "strength": test.strength, **scores})
@@ -93,14 +93,14 @@ def _train_and_test(
     return found
 
 
-def _compose(spec: TrainingSpec, settings: Mapping[str, Any], runs: Path) -> Config:
+def compose_spec(spec: TrainingSpec, settings: Mapping[str, Any], runs: Path) -> Config:
     """One checkpoint, at the end: a training that is stopped is repeated, and its time is that of training alone."""
     steps = [f"algo.total_steps={settings['steps']}", f"checkpoint_every={settings['steps']}"]
     names = [f"env={spec.env}", f"algo={spec.algo}", f"seed={spec.seed}", f"runs={runs}", "progress=false"]
     return configuration.compose([*names, *steps, *settings["changes"], *spec.changes])
 
 
-def _train(spec: TrainingSpec, config: Config) -> training.Trained:
+def train_spec(spec: TrainingSpec, config: Config) -> training.Trained:
     """A finished training."""
     done = training.train(config)
     if done.outcome.reason == "SIGINT":

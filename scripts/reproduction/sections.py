@@ -11,6 +11,7 @@ from reproduction import (
     step_sizes,
     switch,
     tradeoff,
+    velocity,
     wall_clock,
 )
 from reproduction.section import Section
@@ -19,6 +20,6 @@ SECTIONS: dict[str, Section] = {
     module.SECTION.name: module.SECTION
     for module in (
         *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets),
-        *(cartpole, tradeoff, switch, models),
+        *(cartpole, tradeoff, velocity, switch, models),
     )
 }

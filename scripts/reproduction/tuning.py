@@ -31,6 +31,7 @@ STEPS = {
 }
 SWITCHES = {
     "surrogate": ("algo.lam", (50.0, 500.0)),
+    "soft_surrogate": ("algo.width", (0.2, 0.5)),
     "crpo": ("algo.tolerance", (0.0, 2.0)),
     "epigraph": ("algo.epigraph_phases", (4, 8)),
 }

@@ -151,7 +151,7 @@ def test_every_method_trains_on_a_device_as_on_the_cpu(name, changes, gpu):
 def test_the_rows_here_are_all_steps_and_switches():
     rows = [row(name) for name in ALGORITHMS]
     assert {each.step for each in rows} == {"gradient", "natural", "sqp"}
-    assert {each.switch for each in rows} == {"surrogate", "crpo", "epigraph", "lagrangian"}
+    assert {each.switch for each in rows} == {"soft_surrogate", "crpo", "epigraph", "lagrangian"}
 
 
 @pytest.mark.parametrize("name", ["rcac", "rcac_npg"])

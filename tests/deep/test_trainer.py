@@ -427,7 +427,15 @@ def test_the_best_measured_policy_is_handed_out_not_the_last():
 
 
 def corridor_with_trials(**more):
-    changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 50, "trials": 3, **more}
+    changes = {
+        "num_envs": 8,
+        "rollout_length": 30,
+        "window": 20,
+        "gamma": 0.9,
+        "total_steps": 240 * 50,
+        "trials": 3,
+        **more,
+    }
     return Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row("rcac_npg", **{**TINY, **changes}), 0, 15)
 
 

@@ -89,6 +89,7 @@ TINY = {
         "slacks": [0.0, 15.0],
         "sweep_seeds": 1,
     },
+    "velocity": {"tasks": ["hopper_velocity"], "algorithms": ["rcac_npg", "rcac_sqp", "cpo"], **DEEP},
 }
 
 

@@ -1,0 +1,199 @@
+"""MuJoCo bodies under a speed limit: return and cost of every method at its defaults, within the budget or not.
+
+A run is a training at one seed and the test episodes of the policy handed out, acting both ways: as it is deployed
+(sampled) and by its mode.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rcac.config.schema import Env
+from rcac.policies.episodes import play
+from rcac.policies.policy import load_policy
+from rcac.report import style
+from rcac.report.tables import markdown
+from rcac.runs.build import make_envs
+from reproduction import deep
+from reproduction.section import Claim, Interrupted, PieceCache, Result, Section, verdict, yes_no
+
+BUDGET, NUM_ENVS = 25.0, 10
+TASKS = {"hopper_velocity": "Hopper", "half_cheetah_velocity": "HalfCheetah", "walker2d_velocity": "Walker2d"}
+ALGORITHMS = ["rcac", "rcac_npg", "rcac_sqp", "ppo_lagrangian", "cpo"]
+OURS, OTHERS = ["rcac", "rcac_npg", "rcac_sqp"], ["ppo_lagrangian", "cpo"]
+FIRST_SEED = 100  # seeds below it may be looked at while defaults are chosen
+WITHIN_RULE = (
+    f"a run is within its budget where the mean cost of its test episodes, less two standard errors, is at most {BUDGET:g}; the "
+    "claim holds if every run of RCAC, RCAC-NPG and RCAC-SQP is, in part if the mean over seeds of each method and task is"
+)
+RETURN_RULE = "the claim holds if RCAC-SQP's mean return over seeds is at least that of PPO-Lagrangian and of CPO on every task, in part if on one"
+
+
+def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+    specs = [
+        deep.TrainingSpec(task, algo, FIRST_SEED + k)
+        for k in range(settings["seeds"])  # so that what is there when it is stopped has all methods
+        for task in settings["tasks"]
+        for algo in settings["algorithms"]
+    ]
+    runs = cache.compute_all({spec.label: partial(_run, spec, settings, cache.folder) for spec in specs})
+    return {"runs": runs, **{key: settings[key] for key in ("tasks", "algorithms", "steps", "episodes")}}
+
+
+def _run(spec: deep.TrainingSpec, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    config = deep.compose_spec(spec, settings, folder / "runs")
+    done = deep.train_spec(spec, config)
+    tests = {
+        name: _test(config.env, done.folder, deterministic, spec.seed, settings["episodes"])
+        for name, deterministic in (("stochastic", False), ("deterministic", True))
+    }
+    found = {
+        "env": spec.env,
+        "algo": spec.algo,
+        "seed": spec.seed,
+        "seconds": float(done.summary["run"]["wall_time"]),
+        **tests,
+    }
+    if done.outcome.exit_code:  # the request to stop came as the training ended
+        raise Interrupted(found)
+    return found
+
+
+def _test(env: Env, folder: Path, deterministic: bool, seed: int, episodes: int) -> dict[str, list[float]]:
+    envs = make_envs(env, min(NUM_ENVS, episodes))
+    try:
+        policy = load_policy(folder, deterministic, seed)
+        sums = play(envs, policy, episodes, deep.TEST_SEED + seed, 1.0, 1).sums
+    finally:
+        envs.close()
+    return {"returns": (-sums[:, 0]).round(4).tolist(), "costs": sums[:, 1].round(4).tolist()}
+
+
+# Summaries
+
+
+def of(result: Result, task: str, algo: str) -> list[dict[str, Any]]:
+    return [run for run in result["runs"] if (run["env"], run["algo"]) == (task, algo)]
+
+
+def means(runs: Sequence[dict[str, Any]], way: str = "stochastic") -> np.ndarray:
+    """(seeds, 2) mean return and cost of each run's test episodes."""
+    return np.array([[np.mean(run[way]["returns"]), np.mean(run[way]["costs"])] for run in runs])
+
+
+def within(costs: Sequence[float]) -> bool:
+    """By the rule above; one episode has no standard error."""
+    error = float(np.std(costs, ddof=1)) / np.sqrt(len(costs)) if len(costs) > 1 else 0.0
+    return bool(np.mean(costs) - 2 * error <= BUDGET)
+
+
+def tables(result: Result) -> str:
+    parts = [
+        f"- *Within budget*: {WITHIN_RULE}.\n- *Return*: {RETURN_RULE}.",
+        f"{result['steps']:,} steps for each training, {result['episodes']} test episodes for each policy. Means over seeds, with the "
+        "least and the largest; “mode”: the same policies without sampling.",
+    ]
+    header = ["method", "seeds", "return", "cost", "runs within budget", "mode: return", "mode: cost", "minutes"]
+    for task in result["tasks"]:
+        rows = []
+        for algo in result["algorithms"]:
+            runs = of(result, task, algo)
+            sampled, mode = means(runs), means(runs, "deterministic")
+            held = sum(within(run["stochastic"]["costs"]) for run in runs)
+            minutes = np.mean([run["seconds"] for run in runs]) / 60
+            cells = [_range(x) for x in (*sampled.T, *mode.T)]
+            count = f"{held} of {len(runs)}"
+            rows.append([style.look(algo).name, str(len(runs)), *cells[:2], count, *cells[2:], f"{minutes:.1f}"])
+        parts.append(f"{TASKS[task]}\n\n" + markdown(header, rows))
+    return "\n\n".join(parts)
+
+
+def _range(values: np.ndarray) -> str:
+    text = f"{values.mean():.1f}"
+    return text if len(values) == 1 else f"{text} ({values.min():.1f} to {values.max():.1f})"
+
+
+def figures(result: Result) -> dict[str, Figure]:
+    fig = style.figure(9.4, 3.1)
+    for axes, task in zip(fig.subplots(1, len(result["tasks"]), squeeze=False)[0], result["tasks"], strict=True):
+        style.panel(axes, TASKS[task], "mean cost", "mean return")
+        for algo in result["algorithms"]:
+            values, look = means(of(result, task, algo)), style.look(algo)
+            axes.plot(values[:, 1], values[:, 0], linestyle="none", marker=look.marker, color=look.colour)
+        axes.axvline(BUDGET, color=style.BOUND, linewidth=0.8)
+    style.legend(fig, result["algorithms"], markers=True)
+    style.note(
+        fig, f"Points: one seed each, mean over {result['episodes']} test episodes. Line: the budget of {BUDGET:g}."
+    )
+    return {"velocity": fig}
+
+
+def claims(result: Result) -> list[Claim]:
+    ours = [algo for algo in OURS if algo in result["algorithms"]]
+    held = {
+        algo: [within(r["stochastic"]["costs"]) for t in result["tasks"] for r in of(result, t, algo)] for algo in ours
+    }
+    average = all(means(of(result, t, algo))[:, 1].mean() <= BUDGET for t in result["tasks"] for algo in ours)
+    counts = ", ".join(f"{style.look(algo).name} {sum(x)} of {len(x)} runs" for algo, x in held.items())
+    found = [
+        Claim(
+            "RCAC, RCAC-NPG and RCAC-SQP stay within the budget on MuJoCo at their defaults",
+            verdict(all(all(x) for x in held.values()), average),
+            f"within it: {counts}; by the mean over seeds everywhere: {yes_no(average)}",
+        )
+    ]
+    others = [algo for algo in OTHERS if algo in result["algorithms"]]
+    if "rcac_sqp" in ours and others:
+        returns = {
+            t: {algo: float(means(of(result, t, algo))[:, 0].mean()) for algo in ("rcac_sqp", *others)}
+            for t in result["tasks"]
+        }
+        wins = [all(row["rcac_sqp"] >= row[algo] for algo in others) for row in returns.values()]
+        text = "; ".join(
+            f"{TASKS[t]}: " + ", ".join(f"{style.look(algo).name} {x:.0f}" for algo, x in row.items())
+            for t, row in returns.items()
+        )
+        found.append(
+            Claim(
+                "RCAC-SQP earns at least as much as PPO-Lagrangian and CPO",
+                verdict(all(wins), any(wins)),
+                f"mean returns: {text} (costs are in the tables)",
+            )
+        )
+    return found
+
+
+SECTION = Section(
+    "velocity",
+    "MuJoCo under a speed limit",
+    "`env=hopper_velocity`, `half_cheetah_velocity`, `walker2d_velocity` (extra `mujoco`): Gymnasium's bodies, cost 1 at each step above a "
+    "speed, budget 25 per episode of 1000 steps. Every method at its defaults, on seeds from 100 on, which played no part in "
+    "choosing them. The quick version trains two methods on two tasks, one seed, 200,000 steps each.",
+    "deep",
+    {
+        "quick": {
+            "tasks": ["hopper_velocity", "half_cheetah_velocity"],
+            "algorithms": ["rcac_npg", "rcac_sqp"],
+            "seeds": 1,
+            "steps": 200_000,
+            "episodes": 10,
+            "changes": [],
+        },
+        "full": {
+            "tasks": list(TASKS),
+            "algorithms": ALGORITHMS,
+            "seeds": 5,
+            "steps": 1_000_000,
+            "episodes": 50,
+            "changes": [],
+        },
+    },
+    compute,
+    tables,
+    figures,
+    claims,
+)
