@@ -40,9 +40,10 @@ class Critics(nn.Module):
         self.bodies, self.heads, self.mixers = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
         for body in bodies:
             self.bodies.append(body)
-            self.heads.append(linear_head(body, 1, CRITIC_GAIN, rng))
+            head = linear_head(body, 1, CRITIC_GAIN, rng)
+            self.heads.append(head)
             if context:
-                width = self.heads[-1].in_features
+                width = head.in_features
                 self.mixers.append(nn.Sequential(nn.Linear(width + context, width), nn.Tanh()))
                 orthogonal_(self.mixers[-1], 1.0, rng)
         self.register_buffer("scales", torch.zeros(len(self.heads), dtype=torch.float64))  # k (K,)
@@ -55,7 +56,7 @@ class Critics(nn.Module):
             if body not in features:  # one that is shared is evaluated once
                 features[body] = body(inputs)
             seen = features[body]
-            if self.mixers:
+            if self.mixers and contexts is not None:
                 seen = self.mixers[n](torch.cat([seen, contexts], dim=1))
             outputs.append(self.heads[n](seen).squeeze(1))
         return torch.stack(outputs)

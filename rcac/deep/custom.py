@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rcac.errors import InputError
 
 Inputs = Tensor | dict[str, Tensor]
-ALIKE = {"rtol": 1e-3, "atol": 1e-4}  # what rounding may do to outputs that should be the same
+ALIKE = (1e-3, 1e-4)  # what rounding may do to outputs that should be the same
 
 
 def make_body(custom: Any, space: gym.Space, seed: int) -> nn.Module:
@@ -67,18 +67,18 @@ def _try(body: nn.Module, space: gym.Space) -> None:
         raise InputError(f"network: {name} gave {shape} for a batch of 3, (3, {width}) expected, out_features wide")
     if first.dtype != torch.float32:
         raise InputError(f"network: {name} gave {first.dtype}, torch.float32 expected, as its inputs are")
-    if not torch.allclose(first, again, **ALIKE):
+    if not torch.allclose(first, again, *ALIKE):
         raise InputError(
             f"network: {name} gave two outputs for the same observation (dropout?), the same one expected each time"
         )
-    if not torch.allclose(first[:2], part, **ALIKE):
+    if not torch.allclose(first[:2], part, *ALIKE):
         raise InputError(f"network: {name} gave outputs that depend on the rest of a batch, one for each row expected")
 
 
 def _examples(space: Any, count: int) -> Inputs:
     if isinstance(space, Dict):
-        return {key: torch.rand(count, *part.shape) for key, part in space.spaces.items()}
-    return torch.rand(count, *space.shape)
+        return {key: torch.rand(count, *(part.shape or ())) for key, part in space.spaces.items()}
+    return torch.rand(count, *(space.shape or ()))
 
 
 def _first(inputs: Inputs, count: int) -> Inputs:

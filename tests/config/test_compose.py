@@ -107,7 +107,7 @@ REFUSED = {
     "": "env: not given, one of ant_velocity, cartpole, ",
     "env=pond": "env: 'pond' given, one of ant_velocity, cartpole, cartpole_tradeoff, custom, frozen_lake, ",
     "env=garnet algo=foo": "algo: 'foo' given, one of cac, cpo, epirc_pgs, .*trpo_lagrangian expected",
-    "env=garnet uncertainty=foo": "uncertainty: 'foo' given, one of chi_square, .*finite, kl_ball, .* expected",
+    "env=garnet uncertainty=foo": "uncertainty: 'foo' given, one of chi_square, .*finite, .*kl_ball, .* expected",
     "env=garnet uncertainty=null": "uncertainty: None given, one of chi_square, ",
     "env=garnet lr=abc": "lr: no such key, known are algo, ",
     "env=cartpole lr=abc": r"lr: no such key, did you mean algo.actor_lr or algo.critic_lr or algo.multiplier_lr\?",

@@ -21,15 +21,15 @@ from rcac.runs.environments import check_costs, close, make_envs, open_env, pref
 
 def _uncertainty(config: Config, settings: DeepSettings) -> tuple[DeepSettings, dict[str, Any] | None]:
     """The settings with the radius of the set that was chosen, and what was said of uncertain parameters, if they are."""
-    match config.uncertainty:
-        case None:
-            return settings, None
-        case {"name": "ipm", **row}:
-            chosen, ranges = {"radius": row["radius"], "scope": row["scope"]}, None
-        case {"name": "parameters", **row}:
-            chosen, ranges = {"radius": 0.0}, {"ranges": row["ranges"] or config.env.ranges, "risk": row["risk"]}
-        case _:
-            chosen, ranges = {"radius": 0.0}, None
+    if config.uncertainty is None:
+        return settings, None
+    row = config.uncertainty
+    chosen: dict[str, Any] = {"radius": 0.0}
+    ranges: dict[str, Any] | None = None
+    if row["name"] == "ipm":
+        chosen = {"radius": row["radius"], "scope": row["scope"]}
+    elif row["name"] == "parameters":
+        ranges = {"ranges": row["ranges"] or config.env.ranges, "risk": row["risk"]}
     config.algo |= chosen
     with prefix_field("uncertainty", chosen):
         return replace(settings, **chosen), ranges
