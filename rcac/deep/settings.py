@@ -48,9 +48,7 @@ class DeepSettings:
     # Robustness and constraints
     radius: float = field(1e-3, NOT_NEGATIVE)  # ρ of the IPM set; 0 is not robust
     lam: float = field(50.0, POSITIVE)  # λ of the surrogate: the objective enters as J_0/λ
-    width: float = field(
-        0.5, POSITIVE
-    )  # part of a budget below it in which objective and constraint mix (soft_surrogate)
+    width: float = field(0.5, POSITIVE)  # share of a budget, below it, where objective and cost mix (soft_surrogate)
     slack: float = field(0.0, NOT_NEGATIVE)  # ξ, discounted: aim this far below each budget (surrogate, sqp)
     tolerance: float = field(0.0, NOT_NEGATIVE)  # discounted excess that is accepted (crpo, epigraph, lagrangian)
     epigraph_phases: int = field(8, COUNT)  # bisections of the level, spread evenly over the run
@@ -73,9 +71,7 @@ class DeepSettings:
     history: int = field(1, COUNT)  # observations that networks see, with the actions between them; 1: the present one
     window: int = field(64, COUNT)  # last finished episodes over which policies are measured
     trials: int = field(4, COUNT_OR_ZERO)  # candidates tried alone in the end, a window of episodes each; ≤ ⅒ of steps
-    deploy: str = field(
-        "stochastic", DEPLOY
-    )  # stochastic | deterministic (the mode): how the policy handed out will act
+    deploy: str = field("stochastic", DEPLOY)  # stochastic | deterministic: the way of acting that is tried and ranked
     calibrate: bool = True  # budgets bound plain episode sums, and measured ones correct J_n; false: discounted sums
     initial_states: int = field(256, COUNT)  # recent initial states at which J_n is estimated
 
