@@ -303,7 +303,7 @@ def test_loggers_of_ones_own(place):
         ({"num_envs": "many"}, "num_envs: 'many' given, int expected"),
         ({"seed": -1}, "seed: -1 given"),
         ({"env_kwargs": {"windy": 1}}, "env.kwargs: .*windy"),
-        ({"uncertainty": "kl_ball"}, "uncertainty: 'kl_ball' given with rcac_npg"),
+        ({"uncertainty": "kl_ball"}, "uncertainty: kl_ball given with rcac_npg"),
         ({"max_episode_steps": 0}, "env.max_episode_steps: 0 given"),
     ],
 )

@@ -25,6 +25,8 @@ from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, e
 from rcac.uncertainty.sorting import ascending, ranks
 from rcac.uncertainty.vectorised import compiling_pays, expectations, padded
 
+TINY = 1e-290  # a standard deviation below it counts as zero
+
 
 @rowwise
 def _compiled(values, indptr, indices, data, radius, order, rank, value, kernel):
@@ -92,7 +94,8 @@ def _vectorised(values: np.ndarray, rows: Rows, radius: np.ndarray) -> tuple[np.
         mass, lowest = np.where(walking, total, mass), np.where(walking, down[..., taken], lowest)
         room = np.where(walking, _room(radius, mass, below[..., taken]), room)
     root = np.sqrt(np.maximum(room, 0.0))
-    slope = np.where(std > 0, root / np.where(std > 0, std, 1.0), 0.0)  # 1/(μ − η)
+    spread = std > TINY  # smaller ones are zero: their inverse is not finite
+    slope = np.where(spread, root / np.where(spread, std, 1.0), 0.0)  # 1/(μ − η)
     above = (x - lowest[..., None]) / span[..., None] - distance[..., None]
     q = np.where(x >= lowest[..., None], table.mass * np.maximum(0.0, 1.0 + above * slope[..., None]), 0.0)
     q /= q.sum(axis=-1, keepdims=True)

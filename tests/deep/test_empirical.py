@@ -33,6 +33,7 @@ def trajectory(states, actions, costs, terminated=None, valid=None, final=()):
         final_at=np.array([(t, 0) for t, _ in final], dtype=int).reshape(-1, 2),
         final=eye[[s for _, s in final]].reshape(-1, 4),
         initial=eye[:0],
+        begun=~flags[1],
     )
 
 

@@ -172,7 +172,9 @@ def test_episodes_remember_where_they_were_cut_off(mode):
     episodes = Episodes(1, 2, 0.5, 8)
     actions = np.zeros((4, 2), dtype=np.int64)
     episodes.record(
-        Trajectory(seen, actions, np.where(valid, 1.0, 0.0)[None], terminated, truncated, valid, at, final, seen[0])
+        Trajectory(
+            seen, actions, np.where(valid, 1.0, 0.0)[None], terminated, truncated, valid, at, final, seen[0], ~valid
+        )
     )
     left, last = episodes.cut_off()
     assert left.tolist() == [0.25, 0.0]
@@ -226,7 +228,9 @@ def test_a_truncated_step_bootstraps_from_its_final_observation():
     truncated = np.array([[False], [True], [False]])
     at, final = np.array([[1, 0]]), np.array([[9.0]], dtype=np.float32)
     actions = np.zeros((3, 1, 1), dtype=np.float32)
-    trajectory = Trajectory(states, actions, costs, terminated, truncated, ~terminated | True, at, final, states[0])
+    trajectory = Trajectory(
+        states, actions, costs, terminated, truncated, ~terminated | True, at, final, states[0], terminated
+    )
     batch, _ = trainer._batch(trajectory, np.zeros(3))
     following = trainer.critics.values(np.array([[0.2], [9.0]], dtype=np.float32))  # (K, 2)
     expected = costs[:, :, 0] + 0.9 * np.concatenate([following, np.zeros((3, 1))], axis=1)
@@ -533,7 +537,7 @@ def test_trials_count_the_first_episodes_of_each_environment():
     costs = np.arange(8.0).reshape(1, 4, 2)
     nothing, empty = np.zeros_like(done), np.zeros(0)
     seen = np.zeros((5, 2, 1), np.float32)
-    trajectory = Trajectory(seen, empty, costs, done, nothing, ~nothing, np.zeros((0, 2), int), empty, empty)
+    trajectory = Trajectory(seen, empty, costs, done, nothing, ~nothing, np.zeros((0, 2), int), empty, empty, done)
     episodes = Episodes(1, 2, 0.5, None)
     episodes.record(trajectory)
     one = episodes.first_of_each(1)

@@ -314,7 +314,7 @@ def test_callback_can_stop(rng):
 
 
 def test_more_starts_never_hurt():
-    problem, uncertainty = next(small_robust_problems(1))
+    problem, uncertainty = small_robust_problems(1)[0]
     once, often = solve(problem, "rsqp", uncertainty), solve(problem, "rsqp", uncertainty, starts=4)
     assert often.returns[0] <= once.returns[0] + 1e-9
     assert often.evaluations > once.evaluations
