@@ -433,8 +433,12 @@ def test_killed_before_its_first_checkpoint_or_in_the_middle_of_saving(tmp_path,
 
 def test_a_table_damaged_while_training_costs_the_plots_alone(tmp_path, capfd):
     folder = new(tmp_path)
-    spoil = After(60, lambda: (folder.path / "metrics.csv").write_text("position,wall_time,x\n1,2,abc\n"))
-    assert train_toy(ToyLearner(total=60), folder, [spoil]).history == {}
+
+    class Spoiling(Callback):
+        def close(self):
+            (folder.path / "metrics.csv").write_text("position,wall_time,x\n1,2,abc\n")
+
+    assert train_toy(ToyLearner(total=60), folder, [Spoiling()]).history == {}
     assert "no plots: " in capfd.readouterr().err
     assert (folder.path / "policy.safetensors").is_file()
     assert (folder.path / "summary.json").is_file()
