@@ -542,10 +542,14 @@ class TestAnyEnvironment:
             interrupted_after(3, patch)
             part = run(GYM)
         assert part.code == 130
+        assert "resumed" not in part.json("summary.json")["run"]
         done = run(f"resume={part.folder}")
         assert done.code == 0
         assert "new episodes begin" in done.err
         assert "new episodes" not in part.err
+        quiet = run(f"resume={part.folder} progress=false")
+        assert quiet.err.splitlines() == ["its environment cannot be saved in the middle of an episode: new episodes begin"]
+        assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == quiet.err.strip()
 
     def test_async_copies(self, run):
         done = run(f"{GYM} env.vectorization=async progress=false")

@@ -138,8 +138,7 @@ def save(
     root = folder / "checkpoints"
     aside, target = root / ".saving", root / f"{position:012d}"
     root.mkdir(exist_ok=True)
-    for left_over in (aside, root / ".removing"):  # by a process that was killed
-        _erase(left_over)
+    clear_left_overs(folder)
     try:
         aside.mkdir()
         for name, content in contents.items():
@@ -158,6 +157,12 @@ def save(
         if path != kept:
             _remove(path)
     return target
+
+
+def clear_left_overs(folder: Path) -> None:
+    """What a process that was killed while it saved has left; no checkpoint is among it."""
+    for name in (".saving", ".removing"):
+        _erase(folder / "checkpoints" / name)
 
 
 def latest(folder: Path) -> Path | None:

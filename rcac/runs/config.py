@@ -43,7 +43,9 @@ class Env:
     failure_budget: float | None = None  # steps lost to termination per episode, at most: a cost of its own; null: none
     ranges: dict[str, Any] = field(default_factory=dict)  # of parameters, for uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
-    cost_names: list[str] | None = None  # what to call the costs; they may stand under these names in info, or in info["costs"]
+    cost_names: list[str] | None = (
+        None  # what to call the costs; they may stand under these names in info, or in info["costs"]
+    )
     vectorization: str = "auto"  # vector (its own), sync, async (a process for each copy); auto: the first it has
     kwargs: dict[str, Any] = field(default_factory=dict)  # the environment's own arguments
 

@@ -1,6 +1,7 @@
 """What can stop a command, in one line and an exit code."""
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,10 @@ def user_error(error: BaseException) -> UserError | None:
             line, code = str(error), 1
         case OSError(errno=number) if number in FULL:
             line, code = f"no space left ({error.strerror}: {error.filename})", 1
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            line, code = f"too few file handles ({error.strerror}); ulimit -n allows more", 1
+        case MemoryError():
+            line, code = " ".join(["out of memory", *map(str, error.args[:1])]), 1
         case KeyboardInterrupt():
             line, code = "stopped at once", 130
         case _:
@@ -52,5 +57,13 @@ def explained(learner: Learner, folder: Path | None) -> Iterator[None]:
                 raise TrainingStopped(f"numbers broke down: {error}, {where}") from error
             case OSError(errno=number) if number in FULL:
                 raise TrainingStopped(f"no space left ({error.strerror}: {error.filename}), {where}") from error
+            case OSError(errno=errno.EMFILE | errno.ENFILE):
+                raise TrainingStopped(f"too few file handles, ulimit -n allows more, {where}") from error
+            case MemoryError():
+                raise TrainingStopped(f"out of memory, {where}") from error
+            case FileNotFoundError() if folder is not None and not folder.is_dir():
+                raise TrainingStopped(
+                    f"run {folder}: deleted while training, {learner.position} {learner.unit}"
+                ) from error
         error.add_note(f"training stopped {where}")
         raise

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -101,6 +102,11 @@ class RunFolder:
         path = Path(path).resolve()
         if not (path / VERSIONS).is_file():
             raise InputError(f"run: {path} given, the folder of a run expected (it has no {VERSIONS})")
+        for name, expected in (("plots", stat.S_IFDIR), ("checkpoints", stat.S_IFDIR), ("metrics.csv", stat.S_IFREG)):
+            own = path / name
+            if os.path.lexists(own) and stat.S_IFMT(own.lstat().st_mode) != expected:
+                kind = "a folder" if expected == stat.S_IFDIR else "a regular file"
+                raise InputError(f"run: {own} is not {kind}, which is expected in the folder of a run")
         return cls(path)
 
     def lock(self) -> None:
@@ -168,7 +174,11 @@ class RunFolder:
         """`policy.safetensors`, and its card: the policy's data, what it is `about`, versions, hash of the arrays."""
         tensors = encoding.encode_tensors(policy.tensors)
         encoding.encode_data(policy.data)  # refuses what a card cannot hold
-        card = {"card": policy.data, **about, "versions": self.read_json(VERSIONS)}
+        try:
+            made_with = self.read_json(VERSIONS)
+        except InputError:  # damaged meanwhile: no reason to lose a policy
+            made_with = versions()
+        card = {"card": policy.data, **about, "versions": made_with}
         self.write_bytes(POLICY, tensors)
         self.write_json(CARD, {**card, "sha256": hashlib.sha256(tensors).hexdigest()})
 

@@ -1,7 +1,7 @@
 """Environments that are given as Python objects: they get an id in Gymnasium's registry, and everything else is as ever.
 
-    () -> Env     one copy each time it is called
-    VectorEnv     all copies; it is used as it is, and left open
+() -> Env     one copy each time it is called
+VectorEnv     all copies; it is used as it is, and left open
 """
 
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ from rcac.files import replace_file
 from rcac.learner import State
 from rcac.runs import config as configuration
 from rcac.runs.build import Built, Modules, build
-from rcac.runs.checkpoint import latest
+from rcac.runs.checkpoint import clear_left_overs, latest
 from rcac.runs.config import Config
 from rcac.runs.environments import env_label
 from rcac.runs.failures import explained
@@ -31,6 +31,7 @@ from rcac.runs.progress import ProgressView
 from rcac.runs.saving import Checkpoints
 from rcac.runs.signals import StopRequest
 
+NEW_EPISODES = "its environment cannot be saved in the middle of an episode: new episodes begin"
 CHECKPOINTS = 20  # in a run, unless checkpoint_every says otherwise
 MakeCallbacks = Callable[[Built], Sequence[Callback]]  # further callbacks, of what was built
 
@@ -100,7 +101,9 @@ def resume(
         built.close()
 
 
-def train_in_memory(config: Config, *, modules: Modules = Modules(), callbacks: MakeCallbacks = _none) -> TrainedInMemory:
+def train_in_memory(
+    config: Config, *, modules: Modules = Modules(), callbacks: MakeCallbacks = _none
+) -> TrainedInMemory:
     """Train as configured, and write nothing."""
     built, memory, console = build(config, modules), Memory(), Console(stderr=True)
     learner, start = built.learner, time.monotonic()
@@ -121,16 +124,19 @@ def run_in_folder(
 ) -> Trained:
     """Train what was built, and leave checkpoints, metrics, policy and summary in `folder`, which is closed then."""
     learner, console, memory = built.learner, Console(stderr=True), Memory()
+    inexact: dict[str, str] = {}
     every = config.checkpoint_every or max(1, learner.total // CHECKPOINTS)
     checkpoints = Checkpoints(folder.path, built.identity, every, config.keep)
     with folder, StopRequest() as stop, explained(learner, folder.path):
         try:
             folder.lock()
-            if resume:
+            clear_left_overs(folder.path)
+            if resume and latest(folder.path) is not None:
                 _warn(console, checkpoints.resume(learner))
-                if config.progress and not learner.state().data.get("exact", True):
-                    _warn(console, ["its environment cannot be saved in the middle of an episode: new episodes begin"])
-            else:
+                if not learner.state().data.get("exact", True):
+                    inexact = {"resumed": NEW_EPISODES}
+                    _warn(console, [NEW_EPISODES])
+            else:  # or killed before its first checkpoint
                 checkpoints.save(learner)
             info = RunInfo(folder.path, built.labels, config.plain(), learner.position if resume else None)
             loggers = Loggers.open(config.loggers, info, built.draw, built.images_every)
@@ -147,10 +153,17 @@ def run_in_folder(
         if learner.position == 0:
             return Trained(outcome, folder.path, {}, config.progress)
         policy, summary = built.policy(), _summary(built, outcome, loggers.wall_time)
-        about = {"identity": checkpoints.identity, "hyperparameters": config.plain()}
+        summary["run"] |= inexact
+        about = {"identity": checkpoints.identity, "hyperparameters": config.plain(), **inexact}
         folder.write_policy(policy, about)
         folder.write_json("summary.json", summary)
-        history = read_metrics(folder.path / TABLE) if "csv" in config.loggers else memory.columns()
+        history = memory.columns()
+        if "csv" in config.loggers:
+            try:
+                history = read_metrics(folder.path / TABLE)
+            except InputError as error:  # damaged by another; everything else is written
+                _warn(console, [f"no plots: {error}"])
+                history = {}
         summary = folder.read_json("summary.json")
     return Trained(outcome, folder.path, summary, config.progress, policy, history)
 
@@ -161,7 +174,8 @@ def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
         from rcac.runs import plots  # matplotlib takes a second to load, which is better spent now than before
 
         title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
-        plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
+        if done.history:
+            plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
         if done.policy.data["kind"] == "tabular":
             content = io.BytesIO()
             np.savez(content, **done.policy.tensors)  # type: ignore[arg-type]

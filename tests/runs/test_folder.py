@@ -297,3 +297,21 @@ def test_policy_round_trip_and_damage(tmp_path):
     (folder.path / "policy.json").write_text("{")
     with pytest.raises(InputError, match=r"policy\.json: not the JSON"):
         folder.read_policy()
+
+
+def test_a_damaged_record_of_versions_costs_no_policy(tmp_path):
+    folder = RunFolder.create(tmp_path, "e", "a", 0)
+    (folder.path / "versions.json").write_text("{")
+    folder.write_policy(State({"w": np.ones(2)}, {"kind": "none"}), {})
+    assert json.loads((folder.path / "policy.json").read_text())["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize("name", ["plots", "checkpoints", "metrics.csv"])
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/tmp"), os.mkfifo], ids=["link", "fifo"])
+def test_links_and_pipes_in_the_place_of_a_runs_own_are_refused(tmp_path, name, make):
+    with RunFolder.create(tmp_path, "e", "a", 0) as folder:
+        if (folder.path / name).exists():
+            (folder.path / name).rmdir()
+        make(folder.path / name)
+    with pytest.raises(InputError, match=f"{name} is not a"):
+        RunFolder.open(folder.path)

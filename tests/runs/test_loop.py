@@ -420,6 +420,30 @@ def test_a_disk_that_is_full_from_the_start(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_killed_before_its_first_checkpoint_or_in_the_middle_of_saving(tmp_path, uninterrupted):
+    folder = new(tmp_path)
+    folder.close()
+    for name in (".saving", ".removing"):
+        (folder.path / "checkpoints" / name).mkdir()
+    learner = ToyLearner(total=60)
+    run(learner, folder, resume=True)
+    same_end(learner, folder, uninterrupted)
+    assert not list((folder.path / "checkpoints").glob(".*"))
+
+
+def test_a_table_damaged_while_training_costs_the_plots_alone(tmp_path, capfd):
+    folder = new(tmp_path)
+
+    class Spoiling(Callback):
+        def close(self):
+            (folder.path / "metrics.csv").write_text("position,wall_time,x\n1,2,abc\n")
+
+    assert train_toy(ToyLearner(total=60), folder, [Spoiling()]).history == {}
+    assert "no plots: " in capfd.readouterr().err
+    assert (folder.path / "policy.safetensors").is_file()
+    assert (folder.path / "summary.json").is_file()
+
+
 def test_killed_again_and_again_a_run_still_arrives(tmp_path, uninterrupted):
     """kill -9 at any moment of the loop: each time at most one interval is lost, and the end is the same."""
     folder = new(tmp_path)

@@ -165,7 +165,7 @@ def _launch(sweep: Sweep, launch: str, tell: Callable[[str, Record], None], stop
     seen: dict[str, int] = {}
     folder.begin(launch)
     with (folder.jobs / "launcher.log").open("w+b") as log:
-        process = _start({**sweep.request, "launch": launch}, log)
+        process = _start({**sweep.request, "launch": launch, "parent": os.getpid()}, log)
         try:
             while True:
                 # asked before the look at what has ended, which then misses nothing; a launcher may end before its jobs

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,11 +55,19 @@ def launch() -> None:
     """Sweep. What to do comes in JSON on stdin."""
     request = json.load(sys.stdin)
     path, name = request["folder"], request["launch"]
+    threading.Thread(target=_end_with, args=(request["parent"], SweepFolder(Path(path))), daemon=True).start()
     if request["ray"]:
         from rcac.config.ray import use_ray
 
         use_ray()
     app.run_hydra(app.Command(request["options"], request["overrides"], None), task(path, name))
+
+
+def _end_with(parent: int, folder: SweepFolder) -> None:
+    """Once the command was killed, no job begins, and those under way leave a checkpoint and stop."""
+    while os.getppid() == parent:
+        time.sleep(SECONDS)
+    folder.dismiss()
 
 
 def task(path: str, launch: str) -> Callable[[DictConfig], float | None]:

@@ -37,9 +37,7 @@ def build(config: Config, settings: TabularSettings, modules: Modules) -> Built:
 
     own = {"model": _digest(problem), "uncertainty": config.uncertainty | files_digest(config.uncertainty)}
     halfway = learner.total // 2 + 1  # a picture takes longer than many evaluations: one on the way, one in the end
-    return Built(
-        learner, labels, identity(config, single) | own, single.close, draw, halfway, spaces_card(single)
-    )
+    return Built(learner, labels, identity(config, single) | own, single.close, draw, halfway, spaces_card(single))
 
 
 def _digest(problem: RCMDP) -> str:

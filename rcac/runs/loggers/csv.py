@@ -15,24 +15,28 @@ from pathlib import Path
 import numpy as np
 
 from rcac.errors import InputError
-from rcac.files import replace_file
+from rcac.files import Damaged, read_regular, replace_file
 from rcac.runs.loggers import Logger, RunInfo
 
 FILE = "metrics.csv"
 KEYS = ["position", "wall_time"]
+LIMIT = 1 << 32  # bytes
 
 
 def read_metrics(path: str | Path) -> dict[str, np.ndarray]:
     """Columns of a `metrics.csv` by name: `position` int64 (rows,), all others float64 (rows,), NaN where empty."""
     header, rows = _read(Path(path))
-    columns = {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in enumerate(header)}
+    try:
+        columns = {name: np.array([float(row[k] or "nan") for row in rows]) for k, name in enumerate(header)}
+    except ValueError as error:
+        raise InputError(f"{path}: a cell is not a number ({error})") from error
     return {**columns, "position": np.array([int(row[0]) for row in rows], dtype=np.int64)}
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(path, limit=LIMIT).decode("utf-8")
+    except (Damaged, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
     whole = text[: text.rfind("\n") + 1]  # a process that was killed may leave half a row
     header, *rows = list(csv.reader(io.StringIO(whole))) or [[]]

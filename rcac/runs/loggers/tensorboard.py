@@ -20,7 +20,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from rcac.runs.loggers import Logger, RunInfo
 
 Summary, Metadata = summary_pb2.Summary, summary_pb2.SummaryMetadata
-MEASURED = ("episode", "best", "worst_case")  # series of a return or cost in the unit of its budget, the best known first
+MEASURED = (
+    "episode",
+    "best",
+    "worst_case",
+)  # series of a return or cost in the unit of its budget, the best known first
 
 
 def charts(names: Iterable[str], labels: Sequence[str]) -> dict[str, list[str]]:
@@ -88,7 +92,9 @@ class TensorBoard(Logger):
             else:
                 start.hparams[key].string_value = str(value)
         infos = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in self._final_tags()]
-        experiment = api_pb2.Experiment(hparam_infos=[api_pb2.HParamInfo(name=key) for key in settings], metric_infos=infos)
+        experiment = api_pb2.Experiment(
+            hparam_infos=[api_pb2.HParamInfo(name=key) for key in settings], metric_infos=infos
+        )
         end = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS)
         for tag, part in (
             (hparams.EXPERIMENT_TAG, {"experiment": experiment}),
@@ -100,7 +106,9 @@ class TensorBoard(Logger):
 
     def _final_tags(self) -> list[str]:
         """One series of the return and one of each cost."""
-        terms = sorted({tag.rpartition("/")[0] for tag in self._seen if tag.startswith(("return/", "cost/"))}, reverse=True)
+        terms = sorted(
+            {tag.rpartition("/")[0] for tag in self._seen if tag.startswith(("return/", "cost/"))}, reverse=True
+        )
         found = [[f"{term}/{kind}" for kind in MEASURED if f"{term}/{kind}" in self._seen][:1] for term in terms]
         return [tag for tags in found for tag in tags]
 
