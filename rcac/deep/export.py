@@ -38,10 +38,14 @@ class Exported(nn.Module):
         if self.actions.kind == "gaussian":
             for name, values in self.actions.scale._asdict().items():
                 # `half` would hide a method of modules
-                self.register_buffer(name.replace("half", "half_range"), torch.tensor(values, dtype=torch.float32))
+                self.register_buffer(
+                    name.replace("half", "half_range"), torch.tensor(values.astype(self.actions.space.dtype))
+                )
 
     def names(self) -> list[str]:
-        names = [leaf.key.replace(".", "_") or "observation" for leaf in self.encoder.leaves]
+        keys = [leaf.key or "observation" for leaf in self.encoder.leaves]
+        names = [key.replace(".", "_") for key in keys]
+        names = names if len(set(names)) == len(keys) else keys
         return [*names, "actions"] if self.history.length > 1 else names
 
     def examples(self, count: int) -> tuple[Tensor, ...]:
@@ -96,9 +100,8 @@ class Exported(nn.Module):
         inside = (
             torch.tanh(mean) if self.actions.squash else torch.minimum(torch.maximum(mean, -self.reach), self.reach)
         )
-        return torch.minimum(torch.maximum(self.half_range * inside + self.centre, self.low), self.high).unflatten(
-            1, space.shape
-        )
+        scaled = torch.minimum(torch.maximum(self.half_range * inside + self.centre, self.low), self.high)
+        return scaled.to(self.low.dtype).reshape(-1, *space.shape)
 
 
 def export(state: State, path: Path, network: Any = None) -> Path:

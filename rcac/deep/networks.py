@@ -21,6 +21,7 @@ from rcac.deep.custom import Inputs, make_body
 from rcac.deep.distributions import Distribution, Gaussian
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Encoder, History
+from rcac.errors import InputError
 
 CLIP = 10.0  # a normalised observation further out than this many stds is held there
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -58,16 +59,20 @@ class Preprocess(nn.Module):
         self.register_buffer("mean", torch.zeros(len(encoder.continuous)))
         self.register_buffer("std", torch.ones(len(encoder.continuous)))
         self.alone = len(self.leaves) == 1 and history.length == 1
+        self.names = [leaf.key or "observation" for leaf in self.leaves]
+        for name in (taken := [*self.names, *(["actions"] if history.length > 1 else [])]):
+            if taken.count(name) > 1:
+                raise InputError(f"observation space: {name!r} given as the key of two parts, a key for each expected")
 
     @property
     def inputs(self) -> dict[str, "Input"]:
         """What a body is given, by key, in the order of a row."""
         k, found = self.history.length, {}
-        for leaf in self.leaves:
+        for name, leaf in zip(self.names, self.leaves, strict=True):
             shape = leaf.shape if k == 1 else (k, *leaf.shape)
             if k > 1 and leaf.kind == "image":
                 shape = (k * leaf.shape[0], *leaf.shape[1:])
-            found[leaf.key or "observation"] = Input(shape, leaf.kind)
+            found[name] = Input(shape, leaf.kind)
         if k > 1:
             found["actions"] = Input((k - 1, self.history.action), "vector")
         return found
@@ -89,15 +94,13 @@ class Preprocess(nn.Module):
         k, frame = self.history.length, self.history.frame
         frames = rows if k == 1 else rows[:, : k * frame].unflatten(1, (k, frame))
         parts, first = {}, 0
-        for leaf in self.leaves:
+        for name, leaf in zip(self.names, self.leaves, strict=True):
             part = frames[..., leaf.start : leaf.start + leaf.size] if len(self.leaves) > 1 else frames
             if leaf.kind == "vector":
                 mean, std = self.mean[first : first + leaf.size], self.std[first : first + leaf.size]
                 part = ((part.to(mean.dtype) - mean) / std).clamp(-CLIP, CLIP)
                 first += leaf.size
-            parts[leaf.key or "observation"] = (
-                self._image(leaf, part) if leaf.kind == "image" else part.unflatten(-1, leaf.shape)
-            )
+            parts[name] = self._image(leaf, part) if leaf.kind == "image" else part.unflatten(-1, leaf.shape)
         if k > 1:
             parts["actions"] = rows[:, k * frame :].unflatten(1, (k - 1, self.history.action))
         return next(iter(parts.values())) if self.alone else parts

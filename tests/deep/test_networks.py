@@ -83,6 +83,20 @@ def test_what_a_body_is_given():
     }
 
 
+@pytest.mark.parametrize(
+    ("space", "history", "key"),
+    [
+        (Dict({"a.b": Box(-1, 1, (1,)), "a": Dict({"b": Box(-1, 1, (2,))})}), 1, "a.b"),
+        (Dict({"": Box(-1, 1, (1,)), "observation": Box(-1, 1, (2,))}), 1, "observation"),
+        (Dict({"actions": Box(-1, 1, (1,)), "x": Box(-1, 1, (2,))}), 2, "actions"),
+    ],
+)
+def test_no_part_of_an_observation_is_lost_to_another_of_its_name(space, history, key):
+    encoder = Encoder(space)
+    with pytest.raises(InputError, match=rf"observation space: '{key}' given as the key of two parts"):
+        Preprocess(encoder, History(history, encoder.size, 2))
+
+
 @pytest.mark.parametrize("shape", [(4, 84, 84), (1, 12, 12), (3, 5, 6), (3, 36, 40)])
 def test_convolutions_fit_any_image(shape):
     body = Convolutions(shape)
