@@ -125,7 +125,9 @@ OUR_LOGGERS = ("csv", "tensorboard", "wandb")  # modules of rcac.runs.loggers
 _loggers = Registry("logger", "rcac.loggers", lambda: OUR_LOGGERS)
 _networks = Registry("network", "rcac.networks", tuple)
 _steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "sqp", "projected"))
-_switches = Registry("switch", "rcac.switches", lambda: ("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian"))
+_switches = Registry(
+    "switch", "rcac.switches", lambda: ("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian")
+)
 
 
 @contextlib.contextmanager

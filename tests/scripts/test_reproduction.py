@@ -89,7 +89,11 @@ TINY = {
         "slacks": [0.0, 15.0],
         "sweep_seeds": 1,
     },
-    "velocity": {"tasks": ["hopper_velocity"], "algorithms": ["rcac_npg", "rcac_sqp", "cpo"], **DEEP},
+    "velocity": {
+        "tasks": ["hopper_velocity"],
+        "algorithms": ["rcac_npg", "rcac_sqp", "cpo"],
+        **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
+    },
 }
 
 
