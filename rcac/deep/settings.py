@@ -38,8 +38,7 @@ DEVICE = Check(
 class DeepSettings:
     # Parts
     family: str = field("deep", one_of("deep"))  # which learner these settings are for
-    # which costs to descend, and how policies are ranked; surrogate is the paper's
-    switch: str = field("soft_surrogate", SWITCH)  # surrogate | soft_surrogate | crpo | epigraph | lagrangian
+    switch: str = field("soft_surrogate", SWITCH)  # surrogate (hard) | soft_surrogate | crpo | epigraph | lagrangian
     step: str = field("natural", STEP)  # gradient | natural | sqp: how the actor moves
     advantage: str = field("gae", ADVANTAGE)  # gae | q_regression (one-step errors regressed on ∇log π)
     critics: str = field("all", CRITICS)  # all | selected: which critics are fitted after a step
