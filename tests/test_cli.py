@@ -548,7 +548,9 @@ class TestAnyEnvironment:
         assert "new episodes begin" in done.err
         assert "new episodes" not in part.err
         quiet = run(f"resume={part.folder} progress=false")
-        assert quiet.err.splitlines() == ["its environment cannot be saved in the middle of an episode: new episodes begin"]
+        assert quiet.err.splitlines() == [
+            "its environment cannot be saved in the middle of an episode: new episodes begin"
+        ]
         assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == quiet.err.strip()
 
     def test_async_copies(self, run):
