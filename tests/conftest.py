@@ -8,6 +8,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: on
 import numpy as np
 import pytest
 
+from rcac import registry
 from rcac.files import replace_file
 
 
@@ -19,6 +20,13 @@ def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share:
     holes[rng.random(count) >= sparse_share] = False
     rows = np.where(holes, 0.0, np.maximum(rows, 1e-6))
     return rows / rows.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """What a test registers, only that test knows."""
+    with registry.temporary():
+        yield
 
 
 @pytest.fixture(autouse=True)

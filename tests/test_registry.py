@@ -16,13 +16,6 @@ from rcac.uncertainty import KLBall, TotalVariation, Wasserstein
 from rcac.uncertainty.named import NAMED, complete_features, steps_between
 
 
-@pytest.fixture(autouse=True)
-def forget():
-    """What a test registers, only that test knows."""
-    with registry.temporary():
-        yield
-
-
 def test_ours():
     assert {"rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"} == set(registry.algorithms("tabular"))
     deep = {"rcac", "rcac_npg", "cac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"}
