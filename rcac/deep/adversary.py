@@ -7,9 +7,12 @@ others that move to where a cost is large): `worst` ranges over all of them, the
 context costs is *measured*: the sums of its own recent episodes, of which the later count more. Sums that cannot be told
 apart by their standard errors share the mass of `worst`:
 
-    q ∝ exp((C − max C)/τ),    τ the standard error of the difference of two contexts' sums
+    q* ∝ exp((C − max C)/τ),    τ = e/√2, e the standard error of a context's mean
 
-Adversaries come in gradually, q = (1−s)p + s·q*, s rising to 1 over the first half of the run. One batch serves all costs:
+(the largest of many means is one that had bad luck; E_{q*} C is about as large as the largest true mean, rather above it
+than below). Adversaries come in gradually, q* ← (1−s)p + s·q*, s rising to 1 over the first half of the run. J_n is measured
+by q*, while gradients and copies go by its running mean q: contexts that were bad lately are not forgotten as soon as the
+policy has mended them, or it would break one by mending another. One batch serves all costs:
 the copies act in contexts drawn from a mixture μ of the uniform law and every q_n, and the advantages of cost n are
 weighted by w_n(ξ) ∝ q_n(ξ)·l(ξ)/f(ξ): l is the length of an episode there, f its share of the batch.
 """
@@ -29,6 +32,7 @@ LAW = 32  # law points
 SEARCH = 32  # search points, the corners and the centre included; with more than 31 corners, as many as these are
 FORGET = 0.3  # weight of a context's newest episode in its mean sums
 EPISODES = 8  # of every context in a trial
+MEMORY = 0.95  # of the adversaries, from update to update
 GRADUAL = 0.5  # of the run, until the adversaries are there in full
 MOVE_EVERY = 25  # updates between two moves of a search point
 FARTHEST, NEAREST = 0.3, 0.03  # standard deviation of a move, in the unit cube: at first, and at the end of the run
@@ -54,6 +58,7 @@ class Adversaries:
         self.mean = np.zeros((costs, count))  # C (K, M) of plain sums, cost form
         self.square = np.zeros((costs, count))  # of their squares
         self.length = np.full(count, float(horizon))  # l (M,)
+        self.sharp = np.tile(self.law, (costs, 1))  # q* (K, M)
         self.adversary = np.tile(self.law, (costs, 1))  # q (K, M)
         self.present = np.zeros(num_envs, dtype=np.int64)  # context of each copy's episode
         self.following = np.zeros(num_envs, dtype=np.int64)  # and of its next one
@@ -120,15 +125,12 @@ class Adversaries:
         errors = self.errors()
         for n, risk in enumerate(self.risks):
             if risk.kind == "worst":
-                alike = np.sqrt(2.0) * errors[n]  # τ
-                if alike > 0:
-                    best = _softmax(self.mean[n] / alike)
-                else:
-                    best = risk.adversary(self.mean[n], np.full(len(self.points), 1.0 / len(self.points)))
+                best = likely_worst(self.mean[n], errors[n])
             else:
                 best = np.zeros(len(self.points))
                 best[:LAW] = risk.adversary(self.mean[n, :LAW], self.law[:LAW])
-            self.adversary[n] = (1.0 - share) * self.law + share * best
+            self.sharp[n] = (1.0 - share) * self.law + share * best
+        self.adversary = MEMORY * self.adversary + (1.0 - MEMORY) * self.sharp
         self.moves += 1
         if self.moves % MOVE_EVERY == 0 and len(self.points) > self.fixed:
             self._move(progress)
@@ -155,7 +157,7 @@ class Adversaries:
 
     def sums(self) -> np.ndarray:
         """(K,) E_{q_n} C_n: measured, plain, cost form."""
-        return (self.adversary * self.mean).sum(axis=1)
+        return (self.sharp * self.mean).sum(axis=1)
 
     def steps(self) -> np.ndarray:
         """(K,) steps of an episode under q_n."""
@@ -180,16 +182,19 @@ class Adversaries:
         return np.array(list(dict.fromkeys(int(k) for k in order))[:num_envs])
 
     def judged(self, contexts: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """(K,) what a trial's sums (K, n) in these contexts (n,) come to under each risk."""
-        which, inverse = np.unique(contexts, return_inverse=True)
-        means = np.stack([np.bincount(inverse, row) / np.bincount(inverse) for row in sums])
+        """(K,) what the sums (E, K) of a trial's episodes in these contexts (E,) come to under each risk."""
+        which, inverse, counts = np.unique(contexts, return_inverse=True, return_counts=True)
+        means = np.stack([np.bincount(inverse, column) / counts for column in sums.T])  # (K, M)
+        spread = ((sums.T - means[:, inverse]) ** 2).sum(axis=1) / max(1, len(contexts) - len(which))
+        errors = np.sqrt(spread * (1.0 / counts).mean())
         law = self.law[which] if self.law[which].any() else np.ones(len(which))
         out = []
-        for risk, row in zip(self.risks, means, strict=True):
-            over = np.ones(len(which)) if risk.kind == "worst" else law
-            held = over > 0
-            q = risk.adversary(row[held], over[held] / over[held].sum())
-            out.append(float(q @ row[held]))
+        for risk, row, error in zip(self.risks, means, errors, strict=True):
+            held = law > 0
+            if risk.kind == "worst":
+                out.append(float(likely_worst(row, error) @ row))
+            else:
+                out.append(float(risk.adversary(row[held], law[held] / law[held].sum()) @ row[held]))
         return np.array(out)
 
     def metrics(self, budgets: np.ndarray) -> dict[str, float]:
@@ -206,7 +211,7 @@ class Adversaries:
 
     # Saving
 
-    ARRAYS = ("points", "seen", "mean", "square", "length", "adversary", "present", "following")
+    ARRAYS = ("points", "seen", "mean", "square", "length", "sharp", "adversary", "present", "following")
 
     def state(self) -> State:
         tensors = {name: getattr(self, name).copy() for name in self.ARRAYS}
@@ -219,6 +224,7 @@ class Adversaries:
         self.rng.bit_generator.state = state.data["rng"]
 
 
-def _softmax(values: np.ndarray) -> np.ndarray:
-    grown = np.exp(values - values.max())
-    return grown / grown.sum()
+def likely_worst(means: np.ndarray, error: float) -> np.ndarray:
+    """q* (M,) for means (M,) with this standard error."""
+    grown = np.exp((means - means.max()) / (error / np.sqrt(2.0))) if error > 0 else (means == means.max()).astype(float)
+    return np.asarray(grown / grown.sum())

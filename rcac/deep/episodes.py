@@ -45,17 +45,19 @@ class Episodes:
         """Forget the episodes in progress."""
         self.plain[:], self.discounted[:], self.factor[:], self.length[:] = 0.0, 0.0, 1.0, 0
 
-    def record(self, trajectory: Trajectory, contexts: np.ndarray | None = None) -> list[Episode]:
-        """Add a rollout's rows, in contexts (T+1, n) if there are any; returns the episodes it finished."""
+    def record(
+        self, trajectory: Trajectory, contexts: np.ndarray | None = None, costs: np.ndarray | None = None
+    ) -> list[Episode]:
+        """Add a rollout's rows, in contexts (T+1, n) if there are any; returns the episodes it finished. `costs` (K, T, n)
+        are those of the discounted sums, where critics learn from others than the environment's."""
         ended = []
         done = trajectory.terminated | trajectory.truncated
         elsewhere = {
             (t, env): row for (t, env), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)
         }
         for t, valid in enumerate(trajectory.valid):
-            cost = trajectory.costs[:, t]  # zero where not valid
-            self.plain += cost
-            self.discounted += self.factor * cost
+            self.plain += trajectory.costs[:, t]  # zero where not valid
+            self.discounted += self.factor * (trajectory.costs if costs is None else costs)[:, t]
             self.factor = np.where(valid, self.factor * self.gamma, self.factor)
             self.length += valid
             if done[t].any():
@@ -106,13 +108,10 @@ class Episodes:
         plain, discounted, length = (np.mean(column, axis=0) for column in zip(*rows, strict=True))
         return Measured(plain, discounted, float(length), len(rows), _standard_errors([row[0] for row in rows]))
 
-    def of_each(self, rounds: int) -> np.ndarray:
-        """(K, n) mean plain sums of these episodes, for each environment."""
-        sums, counts = np.zeros_like(self.plain), np.zeros(len(self.length))
-        for env, plain, _, _ in self._first(rounds):
-            sums[:, env] += plain
-            counts[env] += 1
-        return sums / np.maximum(counts, 1)
+    def of_each(self, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        """Environments (E,) and plain sums (E, K) of these episodes."""
+        rows = self._first(rounds)
+        return np.array([row[0] for row in rows]), np.stack([row[1] for row in rows])
 
     def _first(self, rounds: int) -> list[tuple[int, np.ndarray, np.ndarray, int]]:
         """Environment, plain and discounted sums, and length."""

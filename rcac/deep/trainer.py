@@ -16,7 +16,13 @@ the measured cost, plus what the robust critics expect beyond it, within the bud
 right, V − D − E is what the adversary adds in l steps, γρ‖w_n‖(1−γ^l)/(1−γ), and nothing at radius 0. Critics that lag are not
 right, so of the rest of it only as much enters as has proved to be: see `rcac.deep.calibration`.
 
+A count of steps lost (`rcac.envs.failure`) comes all at once, when an episode fails, and is larger the earlier that is: no
+critic can know it from the state. Critics and advantages have −1 for each step survived instead; the sums of an episode
+of at most L steps are the same but for the constant L, which is added by measuring.
+
 With a box of contexts (`rcac.deep.adversary`) J_n = κ·E_{q_n} C_n is measured alone, and advantages are weighted by context.
+Policy and adversaries chase each other around the solution, so that the policies handed out are averages: of the actor's
+parameters, over about the last twentieth of the run.
 """
 
 import copy
@@ -29,6 +35,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from rcac.contexts import Parameters
 from rcac.deep import build, report, resume
@@ -49,10 +56,13 @@ from rcac.deep.steps import actor_step
 from rcac.deep.steps.base import ActorStepInputs, Batch
 from rcac.deep.switching import make_switch
 from rcac.envs.contexts import parameters
+from rcac.envs.failure import StepsLost
 from rcac.errors import InputError
 from rcac.labels import episode_labels
 from rcac.learner import State, Step
 from rcac.seeds import ACTIONS, CONTEXTS, MINIBATCHES, NETWORKS, environment_seed, stream
+
+AVERAGED = 20  # parts of a run, over one of which policies are averaged
 
 
 class Trainer:
@@ -104,6 +114,7 @@ class Trainer:
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
         self.calibration = Calibration(count)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
+        self.survival = isinstance(envs, StepsLost) and settings.calibrate  # the last cost counts steps lost
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
         self.switch, self.actor_step = make_switch(settings), actor_step(settings.step)
@@ -114,6 +125,10 @@ class Trainer:
         self.skipped = self.position = 0
         self.batch_steps = settings.rollout_length * n
         self._plan_trials(n)
+        self.average: AveragedModel | None = None
+        if self.adversaries:
+            decay = max(0.0, 1.0 - AVERAGED * self.batch_steps / self.learning)
+            self.average = AveragedModel(self.actor, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
     def _plan_trials(self, n: int) -> None:
         """Trials take at most a tenth of all steps: fewer of them if need be, and at last a shorter one. After them the
@@ -154,20 +169,21 @@ class Trainer:
             self.adversaries.draw(self.rollout.envs)
         trajectory = self._collect(self.actor, settings.rollout_length)
         contexts = self.adversaries.follow(trajectory) if self.adversaries else None
+        costs = self._by_step(trajectory)
         self.visited = self._frames(trajectory.observations[:-1][trajectory.valid])
         if self.model:
             self.model.add(trajectory)
-        finished = self.episodes.record(trajectory, contexts)
+        finished = self.episodes.record(trajectory, contexts, costs)
         progress = self.position / self.learning
         if self.adversaries:
             self.adversaries.record(finished)
             self.adversaries.update(progress)
         if self.model or (finished and self._known()):
             self._propose()
-        self._follow_cost_scale(trajectory)
+        self._follow_cost_scale(costs[:, trajectory.valid])
         norms = self.critics.norms(settings.scope)
         estimates = self._estimates(len(finished))  # J (K,)
-        batch, directions = self._batch(trajectory, settings.radius * norms, contexts)
+        batch, directions = self._batch(trajectory, settings.radius * norms, contexts, costs)
         budgets = self.budgets * self.kappa
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
@@ -194,6 +210,8 @@ class Trainer:
         if settings.normalize_observations and len(self.moments.mean):
             self.moments.update(self.visited[:, self.interface.encoder.continuous])
             self.actor.preprocess.set_moments(*self.moments.scale())
+        if self.average:
+            self.average.update_parameters(self.actor)
         self.initial = np.concatenate([self.initial, trajectory.initial])[-settings.initial_states :]
         self.position += self.batch_steps
 
@@ -216,8 +234,14 @@ class Trainer:
         """The present observations (…, f) of rows with a history."""
         return rows[..., : self.interface.encoder.size]
 
-    def _follow_cost_scale(self, trajectory: Trajectory) -> None:
-        self.cost_moments.update(trajectory.costs[:, trajectory.valid].T)
+    def _by_step(self, trajectory: Trajectory) -> np.ndarray:
+        """(K, T, n) the costs that critics learn from: those of the environment, but for steps lost."""
+        if not self.survival:
+            return trajectory.costs
+        return np.concatenate([trajectory.costs[:-1], -trajectory.valid[None].astype(float)])
+
+    def _follow_cost_scale(self, costs: np.ndarray) -> None:
+        self.cost_moments.update(costs.T)
         self.critics.rescale(np.sqrt(self.cost_moments.square) / (1.0 - self.settings.gamma))
 
     def _reset(self, seed: int) -> np.ndarray:
@@ -232,7 +256,7 @@ class Trainer:
         return self.adversaries.measured if self.adversaries else self.episodes.full
 
     def _batch(
-        self, trajectory: Trajectory, margins: np.ndarray, contexts: np.ndarray | None
+        self, trajectory: Trajectory, margins: np.ndarray, contexts: np.ndarray | None, costs: np.ndarray
     ) -> tuple[Batch, Tensor | None]:
         """The transitions with advantages and targets, and natural directions where the advantages are regressed."""
         settings, adversaries = self.settings, self.adversaries
@@ -248,7 +272,7 @@ class Trainer:
             at = trajectory.final_at
             next_values[:, at[:, 0], at[:, 1]] = self.critics.values(trajectory.final, seen((at[:, 0], at[:, 1])))
         returns = robust_gae(
-            trajectory.costs,
+            costs,
             values[:, :-1],
             next_values,
             trajectory.terminated,
@@ -324,7 +348,8 @@ class Trainer:
         sums, count = self._measured(self.kappa * robust).tolist(), len(self.episodes.finished)
         length = self.episodes.mean_length() if count else self.horizon
         errors = self._sums(*[self.episodes.standard_errors()] * 2).tolist() if count else [0.0] * len(sums)
-        candidate = Candidate(resume.module_arrays(self.actor), sums, length, count, self.position, errors)
+        actor = self.average.module if self.average else self.actor
+        candidate = Candidate(resume.module_arrays(actor), sums, length, count, self.position, errors)
         part = self.position * len(self.selection.candidates) // self.learning
         self.selection.candidates[part] = self._best([self.selection.candidates[part], candidate])
 
@@ -388,7 +413,8 @@ class Trainer:
             episodes.record(self._collect(actor, part, deterministic))
         measured = episodes.first_of_each(rounds)
         if self.adversaries and contexts is not None:
-            measured = measured._replace(plain=self.adversaries.judged(contexts, episodes.of_each(rounds)))
+            where, sums = episodes.of_each(rounds)
+            measured = measured._replace(plain=self.adversaries.judged(contexts[where], sums))
         return measured
 
     def summary(self) -> dict[str, Any]:
@@ -445,7 +471,8 @@ class Trainer:
             "switch": self.switch,
             "selection": self.selection,
         }
-        more = {"model": self.model, "adversaries": self.adversaries}
+        average = resume.ModulePart(self.average) if self.average else None
+        more = {"model": self.model, "adversaries": self.adversaries, "average": average}
         return parts | {name: part for name, part in more.items() if part is not None}
 
     def state(self) -> State:

@@ -50,25 +50,31 @@ class Player:
 
     def __call__(self, points: np.ndarray, episodes: int, seed: int) -> np.ndarray:
         """Costs (M, episodes, N) at points (M, d) of the unit cube."""
+        return self.sums(points, episodes, seed)[..., 1:]
+
+    def sums(self, points: np.ndarray, episodes: int, seed: int) -> np.ndarray:
+        """(M, episodes, N+1) the same, with the negated return before them."""
         tasks = np.repeat(points, episodes, axis=0)  # (M·episodes, d)
         count = self.envs.num_envs
-        found = np.empty((len(tasks), self.costs))
+        found = np.empty((len(tasks), self.costs + 1))
         for wave, first in enumerate(range(0, len(tasks), count)):
             chosen = tasks[first : first + count]
             padded = np.concatenate([chosen, np.repeat(chosen[:1], count - len(chosen), axis=0)])
             set_contexts(self.envs, self.box.contexts(padded))
             found[first : first + count] = self._first_episodes(evaluation_seed(seed, wave), len(chosen))
-        return found.reshape(len(points), episodes, self.costs)
+        return found.reshape(len(points), episodes, -1)
 
     def _first_episodes(self, seed: int, wanted: int) -> np.ndarray:
-        """(wanted, N) costs of the first episode of each of the first environments."""
+        """(wanted, N+1) sums of the first episode of each of the first environments."""
         act, began = acting(self.policy), np.ones(self.envs.num_envs, dtype=bool)
         observations, _ = self.envs.reset(seed=seed)
-        sums, playing = np.zeros((self.envs.num_envs, self.costs)), np.arange(self.envs.num_envs) < wanted
+        count = self.envs.num_envs
+        sums, playing = np.zeros((count, self.costs + 1)), np.arange(count) < wanted
         while playing.any():
-            observations, _, terminated, truncated, infos = self.envs.step(act(observations, began))
+            observations, rewards, terminated, truncated, infos = self.envs.step(act(observations, began))
             began = ~playing  # what they do afterwards does not count
-            sums[playing] += reported_costs(infos, self.costs, self.envs.num_envs)[playing]
+            step = np.column_stack([-rewards, reported_costs(infos, self.costs, count)])
+            sums[playing] += step[playing]
             playing &= ~(terminated | truncated)
         return sums[:wanted]
 

@@ -8,6 +8,7 @@ from reproduction import (
     other_sets,
     rate,
     river_swim,
+    robust,
     step_sizes,
     switch,
     tradeoff,
@@ -20,6 +21,6 @@ SECTIONS: dict[str, Section] = {
     module.SECTION.name: module.SECTION
     for module in (
         *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets),
-        *(cartpole, tradeoff, velocity, switch, models),
+        *(cartpole, tradeoff, robust, velocity, switch, models),
     )
 }

@@ -35,7 +35,7 @@ def measure(adversaries, cost, rounds, rng, noise=0.0, progress=1.0):
 def test_the_worst_of_what_was_measured(rng):
     adversaries = made()
     measure(adversaries, lambda u: 100 * u[0] + 20 * u[1], 40, rng, noise=5.0)
-    q, alike = adversaries.adversary[1], np.sqrt(2) * adversaries.errors()[1]
+    q, alike = adversaries.sharp[1], np.sqrt(2) * adversaries.errors()[1]
     assert adversaries.errors()[1] == pytest.approx(5 * np.sqrt(0.3 / 1.7), rel=0.2)  # of an exponential average
     assert q[100 * adversaries.points[:, 0] + 20 * adversaries.points[:, 1] < 120 - 8 * alike].sum() < 0.05
     assert adversaries.sums()[1] == pytest.approx(120, abs=3 * alike)
@@ -52,11 +52,11 @@ def test_contexts_that_cannot_be_told_apart_share_the_mass(rng):
 def test_they_come_in_gradually(rng):
     adversaries = made()
     measure(adversaries, lambda u: 100 * u[0], 3, rng, progress=0.0)
-    np.testing.assert_allclose(adversaries.adversary, np.tile(adversaries.law, (2, 1)))
+    np.testing.assert_allclose(adversaries.sharp, np.tile(adversaries.law, (2, 1)))
     adversaries.update(0.25)
-    half = adversaries.adversary[1].copy()
+    half = adversaries.sharp[1].copy()
     adversaries.update(0.5)
-    np.testing.assert_allclose(half, (adversaries.law + adversaries.adversary[1]) / 2)
+    np.testing.assert_allclose(half, (adversaries.law + adversaries.sharp[1]) / 2)
 
 
 def test_search_points_move_to_a_peak_inside():
@@ -77,8 +77,24 @@ def test_what_a_trial_comes_to(risk, expected):
     """Law points cost 1, 2 and 3, twice each; a corner costs 5."""
     adversaries = made(risk, envs=7)
     contexts = np.array([0, 0, 1, 1, 2, 2, LAW])
-    sums = np.array([0.5, 1.5, 2.0, 2.0, 3.5, 2.5, 5.0])
-    assert adversaries.judged(contexts, np.stack([-sums, sums]))[1] == pytest.approx(expected)
+    sums = np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 5.0])
+    assert adversaries.judged(contexts, np.stack([-sums, sums], axis=1))[1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0, 10.0])
+def test_the_worst_is_not_overrated_for_its_bad_luck(spread):
+    """65 contexts whose means are known but for a standard error of 1: the largest of the measured ones lies far above the
+    largest true one, what a trial makes of them hardly, and not below."""
+    rng, adversaries, episodes = np.random.default_rng(2), made("worst"), 8
+    count = len(adversaries.points)
+    contexts, most, judged = np.repeat(np.arange(count), episodes), [], []
+    for _ in range(200):
+        true = -spread * np.abs(rng.standard_normal(count))
+        true -= true.max()
+        sums = true[contexts] + np.sqrt(episodes) * rng.standard_normal(len(contexts))
+        most.append(np.bincount(contexts, sums).max() / episodes)
+        judged.append(adversaries.judged(contexts, np.stack([-sums, sums], axis=1))[1])
+    assert 0.0 < np.mean(judged) < 2 / 3 * np.mean(most)
 
 
 def test_weights_turn_a_batch_into_the_adversary(rng):

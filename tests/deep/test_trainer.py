@@ -18,6 +18,7 @@ from rcac.deep.settings import DeepSettings
 from rcac.deep.steps.base import Flat
 from rcac.deep.trainer import Trainer
 from rcac.envs import register_envs
+from rcac.envs.failure import StepsLost
 from rcac.errors import InputError
 from rcac.learner import State
 from rcac.policies.policy import Policy
@@ -231,10 +232,27 @@ def test_a_truncated_step_bootstraps_from_its_final_observation():
     trajectory = Trajectory(
         states, actions, costs, terminated, truncated, ~terminated | True, at, final, states[0], terminated
     )
-    batch, _ = trainer._batch(trajectory, np.zeros(3), None)
+    batch, _ = trainer._batch(trajectory, np.zeros(3), None, costs)
     following = trainer.critics.values(np.array([[0.2], [9.0]], dtype=np.float32))  # (K, 2)
     expected = costs[:, :, 0] + 0.9 * np.concatenate([following, np.zeros((3, 1))], axis=1)
     np.testing.assert_allclose(batch.targets.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_critics_learn_survival_instead_of_steps_lost(calibrate):
+    """The sums are the same but for the constant L: −1 for each step of an episode of l steps, against L − l at its end."""
+    settings = row("rcac_sqp", **{**TINY, "calibrate": calibrate, "gamma": 0.9, "rollout_length": 200})
+    trainer = Trainer(StepsLost(cartpole(), 500), [200.0, 10.0], settings, 0, 500)
+    trajectory = trainer._collect(trainer.actor, 200)
+    costs = trainer._by_step(trajectory)
+    finished = trainer.episodes.record(trajectory, None, costs)
+    assert len(finished) > 4 and all(episode.length < 500 for episode in finished)
+    for episode in finished:
+        assert episode.plain[2] == 500 - episode.length
+        steps = 0.9 ** np.arange(episode.length)
+        expected = -steps.sum() if calibrate else (500 - episode.length) * steps[-1]
+        assert episode.discounted[2] == pytest.approx(expected)
+    np.testing.assert_array_equal(costs[:2], trajectory.costs[:2])
 
 
 def test_the_radius_raises_what_the_critics_say_of_a_cost_and_lowers_the_return():

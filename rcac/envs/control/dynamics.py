@@ -76,7 +76,8 @@ class Perturbation:
             number = isinstance(value, Real | np.ndarray) and not isinstance(value, bool)
             _require(name, value, np.isfinite(value) if number else False, "a finite number")
         low_enough = np.less_equal(self.noise_low, self.noise_high)
-        _require("noise_low", self.noise_low, low_enough, f"at most noise_high = {self.noise_high}")
+        if not np.all(low_enough):  # words for arrays take longer than a step: only where they are needed
+            _require("noise_low", self.noise_low, low_enough, f"at most noise_high = {self.noise_high}")
         probability = np.less_equal(0, self.action_flip) & np.less_equal(self.action_flip, 1)
         _require("action_flip", self.action_flip, probability, "a probability in [0, 1]")
         for name in ("mass", "length", "gravity", "force"):
