@@ -186,7 +186,7 @@ def certify_measured(
     _check_ranges(played, cost_ranges)
     over = np.sum(played[:, 0] > limits, axis=0)
     over_mean = np.sum(played.mean(axis=1) > limits, axis=0)
-    search = worst_contexts(measure, box, count, plan.search_episodes, seeds[2])
+    search = worst_contexts(measure, box, count, plan.search_episodes, seeds[2], [(drawn, played)])
     final = measure(search.worst, plan.final_episodes, seeds[3])  # (N, n, N)
     for costs in (*(costs for _, costs in search.played), final):
         _check_ranges(costs, cost_ranges)

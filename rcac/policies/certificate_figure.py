@@ -22,13 +22,13 @@ def draw(made: Certificate, folder: Path) -> None:
             worst=box.unit(cost.worst_context),
             worst_mean=cost.worst_mean,
             worst_bound=cost.worst_bound,
+            title=f"{cost.label}: {'' if cost.certified else 'not '}certified, at most {cost.worst_bound:.4g} at the star",
         )
         for cost, means in zip(made.costs, made.played.means, strict=True)
     ]
-    verdict = "every budget certified" if made.certified else "not every budget certified"
     note = (
         f"Dots: {made.contexts} contexts from the law of the box, {made.episodes} episodes each, and those of the search. Map: mean "
         f"of contexts near by. Star: worst context found, mean of {made.final_episodes} fresh episodes; the bar reaches up to its "
         f"bound (all statements together {100 * made.confidence:g} %)."
     )
-    style.save(contexts.figure(box, costs, verdict, note), folder, FIGURE)
+    style.save(contexts.figure(box, costs, note), folder, FIGURE)

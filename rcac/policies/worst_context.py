@@ -20,6 +20,7 @@ Measure = Callable[[np.ndarray, int, int], np.ndarray]
 Played = list[tuple[np.ndarray, np.ndarray]]  # points (M, d) and the costs of their episodes (M, e, N)
 
 INSIDE = 64  # points inside, at most
+KNOWN = 256  # contexts measured before that the process goes through, at most
 ROUNDS = 6  # of the search, after the first half of its episodes
 NEW = 8  # contexts that a round plays for each cost
 LENGTHS = (0.1, 0.2, 0.4, 0.8)  # scales of the Gaussian process, in units of the cube's diagonal
@@ -27,21 +28,24 @@ LENGTHS = (0.1, 0.2, 0.4, 0.8)  # scales of the Gaussian process, in units of th
 
 class Search(NamedTuple):
     worst: np.ndarray  # (N, d) the worst context found for each cost
-    played: Played
+    played: Played  # in the search
 
     @property
     def episodes(self) -> int:
         return sum(costs.shape[0] * costs.shape[1] for _, costs in self.played)
 
 
-def worst_contexts(measure: Measure, box: Parameters, costs: int, episodes: int, seed: int) -> Search:
-    """Search with at most so many episodes (one at least)."""
+def worst_contexts(
+    measure: Measure, box: Parameters, costs: int, episodes: int, seed: int, known: Played | None = None
+) -> Search:
+    """Search with at most so many episodes (one at least), beginning with what is known."""
     rng = np.random.default_rng(seed)
     inside = box.points(max(min(INSIDE, episodes // 16), 1), seed)
     corners = rng.permutation(box.corners())  # there may be more than can be played
     points = np.concatenate([np.full((1, box.dimension), 0.5), corners, inside])[: max(episodes // 2, 1)]
     each = max(episodes // 2 // len(points), 1)
-    played = [(points, measure(points, each, int(rng.integers(2**31))))]
+    before = [(points[:KNOWN], costs[:KNOWN]) for points, costs in known or []]
+    played = [*before, (points, measure(points, each, int(rng.integers(2**31))))]
     rounds = min(ROUNDS, episodes // 64)
     for _ in range(rounds):
         room = episodes // (2 * rounds)  # for the episodes of this round
@@ -56,7 +60,7 @@ def worst_contexts(measure: Measure, box: Parameters, costs: int, episodes: int,
         points = rng.permutation(points)[:room]
         played.append((points, measure(points, room // len(points), int(rng.integers(2**31)))))
     points = np.concatenate([points for points, _ in played])
-    return Search(np.stack([points[_process(played, n, points)[0].argmax()] for n in range(costs)]), played)
+    return Search(np.stack([points[_process(played, n, points)[0].argmax()] for n in range(costs)]), played[len(before) :])
 
 
 def _process(played: Played, n: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ class CostOverContexts(NamedTuple):
     worst: np.ndarray  # (d,) the worst context
     worst_mean: float
     worst_bound: float | None = None  # on the mean there
+    title: str = ""
 
 
 def most_important(points: np.ndarray, means: np.ndarray) -> tuple[int, ...]:
@@ -65,14 +66,14 @@ def smoothed(points: np.ndarray, means: np.ndarray, at: np.ndarray) -> np.ndarra
     return np.asarray(weights @ means / weights.sum(axis=1))
 
 
-def figure(box: Parameters, costs: list[CostOverContexts], title: str, note: str) -> Figure:
+def figure(box: Parameters, costs: list[CostOverContexts], note: str, title: str = "") -> Figure:
     """A row for each cost."""
     shown = style.figure(7.4, 0.75 + 2.6 * len(costs))
+    shown.suptitle(title, x=0.02, ha="left", fontsize=10, color=INK)
     rows = shown.subplots(len(costs), 2, squeeze=False, width_ratios=[1, 1.15])
-    for index, (cost, (left, right)) in enumerate(zip(costs, rows, strict=True)):
+    for cost, (left, right) in zip(costs, rows, strict=True):
         chosen = most_important(cost.points, cost.means)
         _against(left, box, cost, chosen[0])
-        left.set_title(title if index == 0 else "", loc="left", fontsize=9, color=INK)
         if len(chosen) > 1:
             _map(shown, right, box, cost, chosen)
         else:
@@ -95,7 +96,7 @@ def _axis(axes: Axes, box: Parameters, axis: int, which: str) -> Any:
 
 
 def _against(axes: Axes, box: Parameters, cost: CostOverContexts, axis: int) -> None:
-    style.panel(axes, y=f"mean {cost.label} of an episode")
+    style.panel(axes, cost.title, y=f"mean {cost.label} of an episode")
     values = _axis(axes, box, axis, "x")
     colours: Any = dict(c=cost.means, cmap=COLOURS, norm=_norm(cost), edgecolors=INK, linewidths=0.3)
     axes.scatter(values(cost.points[:, axis]), cost.means, s=14, zorder=2, **colours)
@@ -132,7 +133,8 @@ def _map(shown: Figure, axes: Axes, box: Parameters, cost: CostOverContexts, cho
 def _norm(cost: CostOverContexts) -> TwoSlopeNorm:
     low, high = float(cost.means.min()), float(cost.means.max())
     little = 0.05 * max(abs(cost.budget), high - low, 1e-6)
-    return TwoSlopeNorm(cost.budget, min(low, cost.budget - little), max(high, cost.budget + little))
+    least = low if low < cost.budget else cost.budget - little
+    return TwoSlopeNorm(cost.budget, least, high if high > cost.budget else cost.budget + little)
 
 
 def _star() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,16 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
 
         return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
 
+    def illustrate(title: str, folder: Path) -> None:
+        from rcac.runs.plots import MeasuredCost, contexts
+
+        if learner.adversaries is not None and box is not None:
+            points, means = learner.adversaries.measurements()
+            rows = zip(labels[1:], budgets.tolist(), means[1:], strict=True)
+            costs = [MeasuredCost(label, budget, points, row) for label, budget, row in rows]
+            if len(points) and costs:
+                contexts(box, costs, title, folder)
+
     often = max(1, learner.total // 5)
     same = identity(config, envs) | {name: name_of(module) for name, module in given.items()}
-    return Built(learner, labels, same, shut, draw, often, spaces_card(envs))
+    return Built(learner, labels, same, shut, draw, often, spaces_card(envs), illustrate)
