@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.spatial.distance import cdist
 
 from rcac.contexts import Parameters
 
@@ -19,11 +21,11 @@ from rcac.contexts import Parameters
 Measure = Callable[[np.ndarray, int, int], np.ndarray]
 Played = list[tuple[np.ndarray, np.ndarray]]  # points (M, d) and the costs of their episodes (M, e, N)
 
-INSIDE = 64  # points inside, at most
-KNOWN = 256  # contexts measured before that the process goes through, at most
+CORNERS, INSIDE = 128, 64  # of the first half, at most
+KNOWN = 128  # contexts measured before that the process goes through, at most
 ROUNDS = 6  # of the search, after the first half of its episodes
 NEW = 8  # contexts that a round plays for each cost
-LENGTHS = (0.1, 0.2, 0.4, 0.8)  # scales of the Gaussian process, in units of the cube's diagonal
+LENGTHS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8)  # scales of the Gaussian process, in units of the cube's diagonal
 
 
 class Search(NamedTuple):
@@ -41,7 +43,7 @@ def worst_contexts(
     """Search with at most so many episodes (one at least), beginning with what is known."""
     rng = np.random.default_rng(seed)
     inside = box.points(max(min(INSIDE, episodes // 16), 1), seed)
-    corners = rng.permutation(box.corners())  # there may be more than can be played
+    corners = rng.permutation(box.corners())[:CORNERS]
     points = np.concatenate([np.full((1, box.dimension), 0.5), corners, inside])[: max(episodes // 2, 1)]
     each = max(episodes // 2 // len(points), 1)
     before = [(points[:KNOWN], costs[:KNOWN]) for points, costs in known or []]
@@ -52,38 +54,52 @@ def worst_contexts(
         candidates = np.concatenate([rng.random((256, box.dimension)), *(points for points, _ in played)])
         chosen = []
         for n in range(costs):
-            near = candidates[_process(played, n, candidates)[0].argmax()] + 0.05 * rng.normal(size=(64, box.dimension))
+            process = Process(played, n)
+            near = candidates[process(candidates)[0].argmax()] + 0.05 * rng.normal(size=(64, box.dimension))
             pool = np.concatenate([candidates, np.clip(near, 0.0, 1.0)])
-            mean, std = _process(played, n, pool)
+            mean, std = process(pool)
             chosen.append(pool[np.argsort(-(mean + 2 * std), kind="stable")[:NEW]])
         points = np.unique(np.concatenate(chosen), axis=0)
         points = rng.permutation(points)[:room]
         played.append((points, measure(points, room // len(points), int(rng.integers(2**31)))))
     points = np.concatenate([points for points, _ in played])
-    return Search(np.stack([points[_process(played, n, points)[0].argmax()] for n in range(costs)]), played[len(before) :])
+    worst = np.stack([points[Process(played, n)(points)[0].argmax()] for n in range(costs)])
+    return Search(worst, played[len(before) :])
 
 
-def _process(played: Played, n: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (M,) of cost n at points (M, d)."""
-    points = np.concatenate([points for points, _ in played])
-    means = np.concatenate([costs[:, :, n].mean(axis=1) for _, costs in played])
-    counts = np.concatenate([np.full(len(points), costs.shape[1]) for points, costs in played])
-    within = np.concatenate(
-        [(costs[:, :, n] - costs[:, :, n].mean(axis=1, keepdims=True)).ravel() for _, costs in played]
-    )
-    scale = means.std() + 1e-12 * (1 + np.abs(means).max())
-    values = (means - means.mean()) / scale
-    noise = (within.var() * len(within) / max(len(within) - len(points), 1) / counts + 1e-6 * scale**2) / scale**2
+class Process:
+    """The Gaussian process of cost n, through what was measured."""
 
-    def kernel(a: np.ndarray, b: np.ndarray, length: float) -> np.ndarray:
-        return np.asarray(np.exp(-0.5 * np.sum((a[:, None] - b[None]) ** 2, axis=2) / length**2))
+    def __init__(self, played: Played, n: int) -> None:
+        parts = [(points, costs[:, :, n]) for points, costs in played]  # (M, d), (M, e)
+        self.points = np.concatenate([points for points, _ in parts])
+        means = np.concatenate([costs.mean(axis=1) for _, costs in parts])
+        counts = np.concatenate([np.full(len(costs), costs.shape[1]) for _, costs in parts])
+        within = np.concatenate([(costs - costs.mean(axis=1, keepdims=True)).ravel() for _, costs in parts])
+        variance = np.sum(within**2) / max(len(within) - len(means), 1)  # of a context's episodes, pooled
+        self.mean, self.scale = means.mean(), means.std() + 1e-12 * (1 + np.abs(means).max())  # m, s
+        values = (means - self.mean) / self.scale
+        noise = np.diag(variance / counts / self.scale**2 + 1e-6)
+        distance = _squared(self.points, self.points)
 
-    def likelihood(length: float) -> float:
-        covariance = kernel(points, points, length) + np.diag(noise)
-        return float(-0.5 * values @ np.linalg.solve(covariance, values) - 0.5 * np.linalg.slogdet(covariance)[1])
+        def factors(length: float) -> tuple[np.ndarray, np.ndarray, float]:
+            factor = cholesky(np.exp(-0.5 * distance / length**2) + noise, lower=True)
+            weights = cho_solve((factor, True), values)
+            return factor, weights, float(-0.5 * values @ weights - np.sum(np.log(np.diag(factor))))  # log-likelihood
 
-    length = max((x * np.sqrt(points.shape[1]) for x in LENGTHS), key=likelihood)
-    inverse = np.linalg.inv(kernel(points, points, length) + np.diag(noise))
-    across = kernel(at, points, length)
-    variance = np.maximum(1 - np.einsum("mi,ij,mj->m", across, inverse, across), 0.0)
-    return means.mean() + scale * across @ inverse @ values, scale * np.sqrt(variance)
+        lengths = [share * np.sqrt(self.points.shape[1]) for share in LENGTHS]
+        fits = [factors(length) for length in lengths]
+        best = int(np.argmax([likelihood for *_, likelihood in fits]))
+        self.length, (self.factor, self.weights, _) = lengths[best], fits[best]
+
+    def __call__(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation (M,) at points (M, d)."""
+        across = np.exp(-0.5 * _squared(at, self.points) / self.length**2)  # (M, m)
+        explained = np.sum(solve_triangular(self.factor, across.T, lower=True) ** 2, axis=0)
+        std = np.sqrt(np.maximum(1 - explained, 0.0))
+        return self.mean + self.scale * across @ self.weights, self.scale * std
+
+
+def _squared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(A, B) squared distances of points (A, d) and (B, d)."""
+    return np.asarray(cdist(a, b, "sqeuclidean"))

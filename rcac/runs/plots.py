@@ -57,7 +57,7 @@ def contexts(box: Parameters, costs: Sequence[MeasuredCost], title: str, folder:
     rows = []
     for cost in costs:
         worst = int(np.argmax(cost.means))
-        words = f"{cost.label}: {cost.means[worst]:.4g} at the worst context, budget {cost.budget:g}"
+        words = f"{cost.label}: {cost.means[worst]:.4g} at the worst context"
         rows.append(CostOverContexts(*cost, cost.points[worst], float(cost.means[worst]), title=words))
     note = (
         "Dots: contexts of the training, mean of their latest episodes by the policy in training (the one handed out was chosen "
