@@ -118,7 +118,7 @@ class Certificate:
 
     def statements(self) -> list[str]:
         """In words, exactly what is claimed."""
-        sure = f"{100 * self.confidence:g} %"
+        sure, times = f"{100 * self.confidence:g} %", f"{self.episodes} episode{'s' if self.episodes > 1 else ''}"
         lines = [f"All of the following together, with confidence {sure}, for contexts within {self._box()}:"]
         for cost in self.costs:
             where = ", ".join(f"{name} {value:.4g}" for name, value in cost.worst_context.items())
@@ -128,8 +128,8 @@ class Certificate:
                 f"- {cost.label}: at the worst context found ({where}) its mean is at most {cost.worst_bound:.4g}, {verdict} "
                 f"the budget of {cost.budget:.4g} (measured: {cost.worst_mean:.4g} in {self.final_episodes} fresh episodes; "
                 f"an episode can cost {low:g} to {high:g}).",
-                f"- {cost.label}: at most {100 * cost.contexts_over_share:.3g} % of contexts have a mean over {self.episodes} "
-                f"episodes above the budget (seen: {cost.contexts_over} of {self.contexts}).",
+                f"- {cost.label}: at most {100 * cost.contexts_over_share:.3g} % of contexts have a mean over {times} "
+                f"above the budget (seen: {cost.contexts_over} of {self.contexts}).",
                 f"- {cost.label}: at most {100 * cost.episodes_over_share:.3g} % of episodes cost more than the budget "
                 f"(seen: {cost.episodes_over} of {self.contexts}, each in a context of its own).",
             ]

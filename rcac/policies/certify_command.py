@@ -61,12 +61,12 @@ def main(settings: Settings, changes: list[str]) -> int:
 
 def _read(root: Path, changes: list[str]) -> Run:
     """The run, with uncertain parameters in the place of any other set."""
-    saved = configuration.load(root).get("uncertainty")
-    chosen = [value for key, value in configuration.parse(changes) if key == "uncertainty"]
-    if unfit := [value for value in chosen if value != "parameters"]:
+    saved, given = configuration.load(root).get("uncertainty"), configuration.parse(changes)
+    if unfit := [value for key, value in given if key == "uncertainty" and value != "parameters"]:
         raise InputError(f"uncertainty: {unfit[0]} given, parameters expected with certify")
     trained = isinstance(saved, dict) and saved.get("name") == "parameters"
-    [run] = robustness.find(root, changes if trained or chosen else ["uncertainty=parameters", *changes])
+    anew = any(key in ("uncertainty", "uncertainty.ranges") for key, _ in given)  # nothing is left of the run's box
+    [run] = robustness.find(root, ["uncertainty=parameters", *changes] if anew or not trained else changes)
     return run
 
 
