@@ -148,7 +148,9 @@ class Certificate:
     def as_dict(self) -> dict[str, Any]:
         """Plain data: the verdict and the words first, the contexts played last."""
         own = asdict(self)
-        own["costs"] = [{**row, "certified": cost.certified} for row, cost in zip(own["costs"], self.costs, strict=True)]
+        own["costs"] = [
+            {**row, "certified": cost.certified} for row, cost in zip(own["costs"], self.costs, strict=True)
+        ]
         return {"certified": self.certified, "statements": self.statements(), **own}
 
     def save(self, folder: str | Path, plots: str | Path | None = None, **about: Any) -> None:

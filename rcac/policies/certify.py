@@ -41,7 +41,9 @@ def certify_env(
     if num_envs < 1:
         raise InputError(f"num_envs: {num_envs} given, a whole number ≥ 1 expected")
     if env.tabular:
-        raise InputError(f"certify: {env.name} given, which carries its model and has no parameters to vary: its worst case is exact")
+        raise InputError(
+            f"certify: {env.name} given, which carries its model and has no parameters to vary: its worst case is exact"
+        )
     if env.budgets is None:
         raise InputError("budgets: not given, one for each cost expected")
     budgets, names = env.limits()

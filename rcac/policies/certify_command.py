@@ -30,7 +30,9 @@ NOT_CERTIFIED = 4  # exit code
 class Settings(CertificateSettings):
     run: str = MISSING  # folder of one run
     certify: str = "true"  # strict: exit code 4 if a budget is not certified
-    cost_ranges: list[Any] | None = None  # [[low, high], …] of an episode, one for each cost; null: as the environment says
+    cost_ranges: list[Any] | None = (
+        None  # [[low, high], …] of an episode, one for each cost; null: as the environment says
+    )
     num_envs: int = 256  # copies of the environment, stepped together
     deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
 
@@ -89,7 +91,16 @@ def _certified(run: Run, settings: Settings) -> Certificate:
 
 def certificate_table(made: Certificate, title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for name in ("", "budget", "worst context found", "mean there", "at most", "contexts over", "episodes over", "certified"):
+    for name in (
+        "",
+        "budget",
+        "worst context found",
+        "mean there",
+        "at most",
+        "contexts over",
+        "episodes over",
+        "certified",
+    ):
         table.add_column(name)
     for cost in made.costs:
         where = "\n".join(f"{name} {value:.4g}" for name, value in cost.worst_context.items())

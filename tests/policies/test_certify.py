@@ -102,7 +102,9 @@ def test_cost_ranges_are_those_given_else_those_known():
     ):
         with pytest.raises(InputError, match=message):
             cost_ranges_of(told, labels, 10, given)
-    with pytest.raises(InputError, match=r"cost_ranges\[0\]: not given, and the environment does not say what fuel can be"):
+    with pytest.raises(
+        InputError, match=r"cost_ranges\[0\]: not given, and the environment does not say what fuel can be"
+    ):
         cost_ranges_of(told, labels, None)
 
 

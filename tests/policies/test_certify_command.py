@@ -22,7 +22,9 @@ def runs(tmp_path_factory):
         patch.setattr(runfolder, "versions", lambda: {})
         patch.setattr("rcac.report.style.save", lambda *_: None)
         robust, plain = root / "robust", root / "plain"
-        rcac.train("rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty={"wind": (-1, 1)}, folder=robust, **TRAINING)
+        rcac.train(
+            "rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty={"wind": (-1, 1)}, folder=robust, **TRAINING
+        )
         rcac.train("rcac/NoisyCartPole-v0", algo="cac", folder=plain, **TRAINING)
     return SimpleNamespace(root=root, robust=robust, plain=plain)
 
@@ -108,7 +110,10 @@ def test_a_cost_range_of_the_users_own_counts(runs, evaluate):
         ("certify=true search_episodes=few", "search_episodes: 'few' given, a whole number expected"),
         ("certify=true num_envs=0", "num_envs: 0 given, a whole number ≥ 1 expected"),
         ("certify=true cost_ranges=[[0,1],[0,1]]", "cost_ranges: [[0, 1], [0, 1]] given, 1 expected"),
-        (f"certify=true {QUICK} cost_ranges=[[0,0.001]]", "cost_ranges[0]: [0, 0.001] given, but an episode cost between"),
+        (
+            f"certify=true {QUICK} cost_ranges=[[0,0.001]]",
+            "cost_ranges[0]: [0, 0.001] given, but an episode cost between",
+        ),
         ("certify=true uncertainty.ranges={breeze:[0,1]}", "uncertainty.ranges: context: 'breeze' given, one of"),
         ("certify=true uncertainty.ranges={wind:[1,0]}", "uncertainty.ranges.wind: [1, 0] given, finite numbers"),
     ],
