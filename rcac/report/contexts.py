@@ -127,7 +127,7 @@ def _map(shown: Figure, axes: Axes, box: Parameters, cost: CostOverContexts, cho
     bar.set_label(f"mean {cost.label}", fontsize=8.5, color=INK)
     bar.ax.tick_params(colors=INK, labelsize=8)
     bar.ax.axhline(cost.budget, color=INK, linewidth=1.2)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _norm(cost: CostOverContexts) -> TwoSlopeNorm:
