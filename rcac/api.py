@@ -20,7 +20,7 @@ from rcac.contexts import Parameters
 from rcac.errors import InputError
 from rcac.learner import Learner, Step, Term
 from rcac.policies.certificate import Certificate
-from rcac.policies.certify import CostRanges, certify_policy
+from rcac.policies.certify import CostRanges, certify_env
 from rcac.policies.episodes import play
 from rcac.policies.policy import Policy
 from rcac.runs import given
@@ -295,6 +295,7 @@ def certify(
     num_envs: int = 256,
     cost: CostFunction | str | None = None,
     max_episode_steps: int | None = None,
+    failure_budget: float | None = None,
     **env_kwargs: Any,
 ) -> Certificate:
     """What fresh episodes say about a policy's costs over ranges of the environment's parameters, with a confidence.
@@ -308,8 +309,8 @@ def certify(
     budgets : sequence or mapping
         On the sum of each cost over an episode; environments of ours have budgets of their own.
     uncertainty : Parameters or mapping
-        The box of parameters, like `{"wind": (-2, 2), "length": (0.5, 2, "log")}`; what the environment declares, if
-        not given.
+        The box of parameters, like `{"wind": (-2, 2), "length": (0.5, 2, "log")}`; if not given, the ranges that training
+        with `uncertainty="parameters"` has: those of the environment's file, or what it declares.
     confidence : float
         With which all statements hold together.
     episodes : int
@@ -319,17 +320,20 @@ def certify(
     contexts : int
         Drawn from the law of the box, for the shares of contexts and of episodes above a budget.
     search_episodes, final_episodes : int
-        To find the worst context, and fresh ones there.
+        To find the worst context, at most, and fresh ones there.
     cost_ranges : sequence of (low, high)
-        The least and the largest cost of an episode, where the environment does not say (`metadata["cost_range"]`, of
-        a step).
+        The least and the largest of each cost of an episode, None where the environment says it: by
+        `metadata["cost_range"]`, of a step, and its time limit.
+    failure_budget : float
+        As for `rcac.train`.
     num_envs, cost, max_episode_steps, **env_kwargs
         As for `rcac.evaluate_policy`.
 
     Returns
     -------
     Certificate
-        `certificate.certified`, `certificate.statements()`, and for each cost the bounds.
+        `certificate.certified`, `certificate.statements()`, for each cost the bounds (`certificate.costs`), and
+        `certificate.save(folder)` for `certificate.json` and its figure.
 
     Examples
     --------
@@ -340,19 +344,9 @@ def certify(
     False
     """
     box = uncertainty if isinstance(uncertainty, Parameters | None) else Parameters(uncertainty)
-    place = describe_env(
-        env, budgets, registry.use_cost(cost) if callable(cost) else cost, max_episode_steps, env_kwargs
-    )
-    if place.env.budgets is None:
-        raise InputError("budgets: not given, one for each cost expected")
-    limits, labels = place.env.limits()
-    envs = make_envs(place.env, place.num_envs or num_envs)
-    try:
-        horizon = place.env.max_episode_steps or (envs.spec.max_episode_steps if envs.spec is not None else None)
-        return certify_policy(
-            envs, policy, limits, box, cost_ranges, horizon, labels=labels, confidence=confidence,
-            contexts=contexts, episodes=episodes, search_episodes=search_episodes, final_episodes=final_episodes,
-            seed=seed,
-        )  # fmt: skip
-    finally:
-        close(envs)
+    name = registry.use_cost(cost) if callable(cost) else cost
+    place = describe_env(env, budgets, name, max_episode_steps, env_kwargs, failure_budget=failure_budget)
+    return certify_env(
+        place.env, policy, box, cost_ranges, place.num_envs or num_envs, confidence=confidence, contexts=contexts,
+        episodes=episodes, search_episodes=search_episodes, final_episodes=final_episodes, seed=seed,
+    )  # fmt: skip

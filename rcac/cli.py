@@ -1,6 +1,7 @@
 """The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
 
-0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
+0 done    1 the training stopped    2 bad input    3 infeasible    4 not certified, and certify=strict
+130, 143 stopped by SIGINT, SIGTERM
 """
 
 import contextlib
@@ -99,9 +100,10 @@ def _train(argv: list[str]) -> int:
 
 def _evaluate(argv: list[str]) -> int:
     from rcac.config import help_text
+    from rcac.policies import certify_command
     from rcac.policies import command as evaluation
 
     if {"--help", "-h"} & {*argv}:
-        print(help_text.evaluate(evaluation.Settings))
+        print(help_text.evaluate(evaluation.Settings, certify_command.Settings))
         return 0
     return evaluation.main(argv)

@@ -24,6 +24,7 @@ class Term(NamedTuple):
     value: float
     budget: float | None  # None for the objective
     met: bool  # within its budget; True for the objective
+    worst: float | None = None  # at the worst context, where the training is against a box of them
 
 
 class Step(NamedTuple):

@@ -146,6 +146,8 @@ def filled(command: str, place: Place) -> list[str]:
     words = shlex.split(command)
     run = place.stopped if "resume=" in command else place.finished
     words = [re.sub(r"runs/cartpole/rcac_npg/(…|\.\.\.)", run, word) for word in words]
+    if "certify=" in command:
+        return [*words, "contexts=4", "episodes=1", "search_episodes=8", "final_episodes=8", "num_envs=8"]
     if words[1].endswith("evaluate.py"):
         words = [word for word in words if not word.startswith("episodes=")] + ["episodes=2", "kernels=2"]
         drawn = all(map(find_spec, ("imageio", "pygame")))
@@ -162,7 +164,11 @@ def test_commands_run(command, reader):
     assert run_script(words) == 0, words
     made = {path.parent for path in reader.path.rglob("policy.json")} - before
     given = dict(word.split("=", 1) for word in words if "=" in word)
-    if words[1].endswith("evaluate.py"):
+    if "certify" in given:  # no episode of 30 steps can break the budget
+        certificate = json.loads((reader.path / given["run"] / "certificate.json").read_text())
+        assert certificate["certified"] is True
+        assert certificate["confidence"] == float(given.get("confidence", 0.95))
+    elif words[1].endswith("evaluate.py"):
         with (reader.path / given["run"] / "evaluation.csv").open() as file:
             rows = list(csv.DictReader(file))
         swept = {key: values.split(",") for key, values in given.items() if key.startswith("sweep.")}
@@ -176,7 +182,15 @@ def test_commands_run(command, reader):
 
 
 def test_the_commands_that_are_run_are_the_interesting_ones():
-    parts = ["resume=", "--from ", "run=runs/cartpole/", "sweep.noise=", "sweep.radius=", "env=custom env.path="]
+    parts = [
+        "certify=strict",
+        "resume=",
+        "--from ",
+        "run=runs/cartpole/",
+        "sweep.noise=",
+        "sweep.radius=",
+        "env=custom env.path=",
+    ]
     for part in (*FIRST, *parts):
         assert any(part in line for line in LINES), part
 

@@ -42,6 +42,7 @@ Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 13
 EVALUATE = """\
 rcac-evaluate run=runs/<env>/<algo>/<run> [key=value …]
 rcac-evaluate run=runs/<env> sweep.<name>=v1,v2,… [key=value …]     all runs below a folder, under perturbations
+rcac-evaluate run=runs/<env>/<algo>/<run> certify=true|strict [key=value …]     a certificate, with a confidence
 
 Plays episodes with trained policies and puts return and costs beside the budgets; where the environment carries its
 model, also computes the exact values in the nominal model and in the worst case. Writes evaluation.csv in the folder
@@ -60,16 +61,30 @@ Sweeps, each alone with the rest as in training
   sweep.radius=                                                   of the set (temperature of kl_penalty): exact worst case
   sweep.random=                                                   kernels drawn from the set of that radius: exact values
 
-Keys"""
+With certify=true, fresh episodes over the box of parameters that the run was trained against (for other runs the ranges of
+the environment's file; 'uncertainty.ranges={wind: [-2, 2], length: [0.5, 2, log]}' gives others) say what is known of every cost:
+a bound on its mean at the worst context found, and on the shares of contexts and episodes above the budget. Table and
+statements are printed, and written with a figure: certificate.json, plots/certificate.png.
+
+  rcac-evaluate run=runs/cartpole_tradeoff/rcac_sqp/<run> certify=strict confidence=0.99
+
+Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 4 with certify=strict if a budget is not certified.
+"""
 
 
-def evaluate(settings: type) -> str:
+def evaluate(settings: type, certificate: type) -> str:
+    return "\n".join([EVALUATE, "Keys", *_keys(settings), "\nKeys with certify=true or strict", *_keys(certificate)])
+
+
+def _keys(settings: type) -> list[str]:
     comments, values = _dataclass_comments(settings), vars(settings())
-    return "\n".join([EVALUATE, *_aligned({f"{key}={_shown(values[key])}": text for key, text in comments.items()})])
+    return _aligned({f"{key}={_shown(values[key])}": text for key, text in comments.items()})
 
 
 def _dataclass_comments(settings: type) -> dict[str, str]:
-    return dict(re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(settings), re.MULTILINE))
+    """What stands behind each field, those that a class inherits last."""
+    sources = [inspect.getsource(kind) for kind in settings.__mro__ if kind is not object]
+    return dict(re.findall(r"^    (\w+): .*?  # (.*)$", "\n".join(sources), re.MULTILINE))
 
 
 def train(overrides: list[str]) -> str:

@@ -110,6 +110,11 @@ class Adversaries:
     def measured(self) -> bool:
         return bool((self.seen > 0).all())
 
+    def measurements(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points (M', d) of the contexts in which an episode has ended, and their mean sums (K, M')."""
+        there = self.seen > 0
+        return self.points[there], self.mean[:, there]
+
     def errors(self) -> np.ndarray:
         """(K,) the standard error of a context's mean sum: episodes of one context differ by the pooled variance."""
         often = self.seen > 1
@@ -158,6 +163,10 @@ class Adversaries:
     def sums(self) -> np.ndarray:
         """(K,) E_{q_n} C_n: measured, plain, cost form."""
         return (self.sharp * self.mean).sum(axis=1)
+
+    def worst(self) -> np.ndarray:
+        """(K,) the mean sum of each cost's worst context."""
+        return self.mean.max(axis=1)
 
     def steps(self) -> np.ndarray:
         """(K,) steps of an episode under q_n."""

@@ -55,11 +55,15 @@ def trial(measured: Measured, name: str) -> dict[str, float]:
     return {f"{name}/return": -float(measured.plain[0]), f"{name}/length": measured.length, **costs}
 
 
-def terms(measured: np.ndarray, budgets: np.ndarray, names: list[str]) -> tuple[Term, ...]:
-    """The score by episode sums (K,), cost form."""
-    objective = Term(names[0], -float(measured[0]), None, True)
-    rest = zip(names[1:], measured[1:].tolist(), budgets.tolist(), strict=True)
-    return objective, *(Term(label, value, budget, value <= budget) for label, value, budget in rest)
+def terms(
+    measured: np.ndarray, budgets: np.ndarray, names: list[str], worst: np.ndarray | None = None
+) -> tuple[Term, ...]:
+    """The score by episode sums (K,), cost form; `worst` (K,) those of each cost's worst context."""
+    found = [Term(names[0], -float(measured[0]), None, True)]
+    for n, budget in enumerate(budgets.tolist(), start=1):
+        value, largest = float(measured[n]), None if worst is None else float(worst[n])
+        found.append(Term(names[n], value, budget, value <= budget, largest))
+    return tuple(found)
 
 
 def summary(

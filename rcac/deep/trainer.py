@@ -220,7 +220,8 @@ class Trainer:
         if self.adversaries:
             metrics |= self.adversaries.metrics(self.budgets)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
-        terms = report.terms(self._measured(estimates), self.budgets, self.labels)
+        worst = self.adversaries.worst() if self.adversaries else None
+        terms = report.terms(self._measured(estimates), self.budgets, self.labels, worst)
         return Step(metrics, terms, self.labels[int(np.argmax(weights))])
 
     def _collect(self, actor: Actor, length: int, deterministic: bool = False) -> Trajectory:

@@ -174,7 +174,7 @@ def declared_ranges(envs: VectorEnv) -> dict[str, tuple[float, float, str]]:
     """The ranges of all parameters that an environment declares, as `rcac.Parameters` takes them."""
     known = parameters(envs)
     if not known:
-        raise InputError(f"ranges: not given, and {envs.unwrapped} declares no parameters; nominal or ipm expected")
+        raise InputError(f"ranges: not given, and {envs.unwrapped} declares no parameters")
     return {name: (p.low, p.high, p.scale) for name, p in known.items() if p.low < p.high}
 
 

@@ -21,9 +21,6 @@ class StepsLost(VectorWrapper):
         self.same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
         self.elapsed = np.zeros(env.num_envs, dtype=np.int64)  # (n,) steps of the present episodes
         self.resetting = np.zeros(env.num_envs, dtype=bool)  # (n,) copies that the next step resets
-        self.metadata = dict(env.metadata)
-        if "cost_range" in self.metadata:
-            self.metadata["cost_range"] = [*self.metadata["cost_range"], (0.0, float(max_episode_steps))]
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.elapsed[:], self.resetting[:] = 0, False

@@ -11,8 +11,10 @@ The error probability 1 − confidence is divided among all statements, three fo
 Nothing is claimed outside the box, and nothing of contexts that the search has not found.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,12 @@ from scipy.stats import beta
 
 from rcac.contexts import Parameters
 from rcac.errors import InputError
+from rcac.files import replace_file
+from rcac.labels import episode_labels
+from rcac.policies.worst_context import Measure, worst_contexts
 
-# (points (M, d) of the unit cube, episodes in each, seed) → the costs of each episode (M, episodes, N)
-Measure = Callable[[np.ndarray, int, int], np.ndarray]
-
-ROUNDS = 6  # of the search, after the first half of its episodes
-NEW = 8  # contexts that a round plays for each cost
-LENGTHS = (0.1, 0.2, 0.4, 0.8)  # scales of the Gaussian process, in units of the cube's diagonal
+FILE, FIGURE = "certificate.json", "certificate"
+LAW, SEARCH = "law", "search"  # why a context was played
 
 
 def share_bound(count: int, trials: int, confidence: float) -> float:
@@ -45,6 +46,28 @@ def mean_bound(sample: np.ndarray, low: float, high: float, confidence: float) -
     return float(min(bound, high))
 
 
+@dataclass
+class CertificateSettings:
+    confidence: float = 0.95  # with which all statements hold together
+    contexts: int = 300  # drawn from the law of the box
+    episodes: int = 8  # in each of them
+    search_episodes: int = 4096  # to find the worst context, at most
+    final_episodes: int = 4096  # fresh ones, at the worst context found for each cost
+    seed: int = 0  # of contexts, episodes and the policy's samples
+
+    def check(self) -> None:
+        for name in ("contexts", "episodes", "search_episodes", "final_episodes", "seed"):
+            value, least = getattr(self, name), 0 if name == "seed" else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name}: {value} given, a whole number ≥ {least} expected")
+        if not isinstance(self.confidence, int | float) or not 0 < self.confidence < 1:
+            raise InputError(f"confidence: {self.confidence} given, a number in (0, 1) expected")
+
+    def total(self, costs: int) -> int:
+        """Episodes in all."""
+        return self.contexts * self.episodes + self.search_episodes + costs * self.final_episodes
+
+
 @dataclass(frozen=True)
 class CostCertificate:
     """What is known of one cost. Bounds are upper ones; together with those of the other costs they hold with the
@@ -52,6 +75,7 @@ class CostCertificate:
 
     label: str
     budget: float
+    cost_range: tuple[float, float]  # the least and the largest cost of an episode, which the bound on the mean needs
     episodes_over: int  # of `contexts` episodes, each in a context of its own
     episodes_over_share: float  # bound on the share of episodes above the budget
     contexts_over: int  # of `contexts` means over `episodes` episodes
@@ -59,7 +83,6 @@ class CostCertificate:
     worst_context: dict[str, float]
     worst_mean: float  # of `final_episodes` fresh episodes there
     worst_bound: float
-    nominal_mean: float | None = None
 
     @property
     def certified(self) -> bool:
@@ -68,15 +91,26 @@ class CostCertificate:
 
 
 @dataclass(frozen=True)
+class PlayedContexts:
+    """Every context played before the final episodes, (M,) each."""
+
+    contexts: dict[str, list[float]]
+    means: list[list[float]]  # (N, M) of each cost
+    episodes: list[int]
+    stage: list[str]  # law or search
+
+
+@dataclass(frozen=True)
 class Certificate:
     confidence: float
     contexts: int
     episodes: int  # in each of them
-    search_episodes: int
+    search_episodes: int  # played
     final_episodes: int
-    box: dict[str, Any]
     seed: int
+    ranges: dict[str, Any]  # of the box
     costs: tuple[CostCertificate, ...]
+    played: PlayedContexts
 
     @property
     def certified(self) -> bool:
@@ -84,28 +118,48 @@ class Certificate:
 
     def statements(self) -> list[str]:
         """In words, exactly what is claimed."""
-        sure = f"{100 * self.confidence:g} %"
-        lines = [f"All of the following together, with confidence {sure}, for contexts within {_words(self.box)}:"]
+        sure, times = f"{100 * self.confidence:g} %", f"{self.episodes} episode{'s' if self.episodes > 1 else ''}"
+        lines = [f"All of the following together, with confidence {sure}, for contexts within {self._box()}:"]
         for cost in self.costs:
             where = ", ".join(f"{name} {value:.4g}" for name, value in cost.worst_context.items())
             verdict = "within" if cost.certified else "not shown to be within"
+            low, high = cost.cost_range
             lines += [
                 f"- {cost.label}: at the worst context found ({where}) its mean is at most {cost.worst_bound:.4g}, {verdict} "
-                f"the budget of {cost.budget:.4g} (measured {cost.worst_mean:.4g} in {self.final_episodes} fresh episodes).",
-                f"- {cost.label}: at most {100 * cost.contexts_over_share:.3g} % of contexts have a mean over {self.episodes} "
-                f"episodes above the budget (seen: {cost.contexts_over} of {self.contexts}).",
+                f"the budget of {cost.budget:.4g} (measured: {cost.worst_mean:.4g} in {self.final_episodes} fresh episodes; "
+                f"an episode can cost {low:g} to {high:g}).",
+                f"- {cost.label}: at most {100 * cost.contexts_over_share:.3g} % of contexts have a mean over {times} "
+                f"above the budget (seen: {cost.contexts_over} of {self.contexts}).",
                 f"- {cost.label}: at most {100 * cost.episodes_over_share:.3g} % of episodes cost more than the budget "
-                f"(seen: {cost.episodes_over} of {self.contexts}).",
+                f"(seen: {cost.episodes_over} of {self.contexts}, each in a context of its own).",
             ]
-        return [*lines, "Nothing is claimed outside the box, or of contexts that the search did not find."]
+        return [
+            *lines,
+            "Shares are of contexts drawn from the law of the box: "
+            + ", ".join(f"{name} {'log-uniform' if 'log' in r else 'uniform'}" for name, r in self.ranges.items())
+            + ".",
+            f"The worst context is the worst that a search of {self.search_episodes} episodes found; there may be worse ones. "
+            "Nothing is claimed outside the box.",
+        ]
+
+    def _box(self) -> str:
+        return ", ".join(f"{name} in [{low:g}, {high:g}]" for name, (low, high, *_) in self.ranges.items())
 
     def as_dict(self) -> dict[str, Any]:
-        costs = [{**asdict(cost), "certified": cost.certified} for cost in self.costs]
-        return {**asdict(self), "costs": costs, "certified": self.certified, "statements": self.statements()}
+        """Plain data: the verdict and the words first, the contexts played last."""
+        own = asdict(self)
+        own["costs"] = [
+            {**row, "certified": cost.certified} for row, cost in zip(own["costs"], self.costs, strict=True)
+        ]
+        return {"certified": self.certified, "statements": self.statements(), **own}
 
+    def save(self, folder: str | Path, plots: str | Path | None = None, **about: Any) -> None:
+        """`certificate.json` in a folder, and its figure there or in `plots`. `about` is written beside it: whose it is."""
+        from rcac.policies.certificate_figure import draw  # matplotlib takes a second to load
 
-def _words(box: dict[str, Any]) -> str:
-    return ", ".join(f"{name} in [{low:g}, {high:g}]" for name, (low, high, *_) in box["ranges"].items())
+        draw(self, Path(plots or folder))
+        text = json.dumps({**about, **self.as_dict()}, indent=1, ensure_ascii=False)
+        replace_file(Path(folder) / FILE, f"{text}\n".encode())
 
 
 def certify_measured(
@@ -115,108 +169,77 @@ def certify_measured(
     cost_ranges: Sequence[tuple[float, float]],
     *,
     labels: Sequence[str] | None = None,
-    confidence: float = 0.95,
-    contexts: int = 300,
-    episodes: int = 8,
-    search_episodes: int = 4096,
-    final_episodes: int = 1024,
-    seed: int = 0,
+    **settings: Any,
 ) -> Certificate:
-    """Certify what `measure` plays. `cost_ranges` are the least and the largest cost that an episode can have."""
-    for name, count in (("contexts", contexts), ("episodes", episodes), ("final_episodes", final_episodes)):
-        if count < 1:
-            raise InputError(f"{name}: {count} given, a whole number ≥ 1 expected")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} given, a number in (0, 1) expected")
-    limits, names = np.asarray(budgets, dtype=float), labels or _labels(len(budgets))
-    seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(4)]
-    each = 1 - (1 - confidence) / (3 * len(limits))  # of every statement
+    """Certify what `measure` plays. `cost_ranges` are the least and the largest cost that an episode can have; `settings`
+    are those of `CertificateSettings`."""
+    plan = CertificateSettings(**settings)
+    plan.check()
+    limits, names = np.asarray(budgets, dtype=float), labels or episode_labels(len(budgets))[1:]
+    for n, limit in enumerate(limits):
+        if not np.isfinite(limit):
+            raise InputError(f"budgets[{n}]: {limit} given, a finite number expected")
+    count = len(limits)
+    seeds = [int(s) for s in np.random.SeedSequence(plan.seed).generate_state(4)]
+    each = 1 - (1 - plan.confidence) / (3 * count)  # confidence of every statement
 
-    played = measure(box.sample(np.random.default_rng(seeds[0]), contexts), episodes, seeds[1])  # (M, e, N)
+    drawn = box.sample(np.random.default_rng(seeds[0]), plan.contexts)
+    played = measure(drawn, plan.episodes, seeds[1])  # (M, e, N)
+    _check_ranges(played, cost_ranges)
     over = np.sum(played[:, 0] > limits, axis=0)
     over_mean = np.sum(played.mean(axis=1) > limits, axis=0)
-    worst = worst_contexts(measure, box, len(limits), search_episodes, seeds[2])  # (N, d)
-    final = measure(worst, final_episodes, seeds[3])  # (N, n, N)
-    costs = []
+    search = worst_contexts(measure, box, count, plan.search_episodes, seeds[2], [(drawn, played)])
+    final = measure(search.worst, plan.final_episodes, seeds[3])  # (N, n, N)
+    for costs in (*(costs for _, costs in search.played), final):
+        _check_ranges(costs, cost_ranges)
+    rows = []
     for n, (label, budget, (low, high)) in enumerate(zip(names, limits, cost_ranges, strict=True)):
         sample = final[n, :, n]
-        if sample.min() < low or sample.max() > high:
-            raise InputError(
-                f"cost_ranges[{n}]: [{low:g}, {high:g}] given, but an episode cost between {sample.min():g} and "
-                f"{sample.max():g}: the bound needs the whole range"
-            )
-        where = {name: float(values[0]) for name, values in box.contexts(worst[n : n + 1]).items()}
-        costs.append(
+        rows.append(
             CostCertificate(
                 label=label,
                 budget=float(budget),
+                cost_range=(float(low), float(high)),
                 episodes_over=int(over[n]),
-                episodes_over_share=share_bound(int(over[n]), contexts, each),
+                episodes_over_share=share_bound(int(over[n]), plan.contexts, each),
                 contexts_over=int(over_mean[n]),
-                contexts_over_share=share_bound(int(over_mean[n]), contexts, each),
-                worst_context=where,
+                contexts_over_share=share_bound(int(over_mean[n]), plan.contexts, each),
+                worst_context={k: float(v[0]) for k, v in box.contexts(search.worst[n : n + 1]).items()},
                 worst_mean=float(sample.mean()),
                 worst_bound=mean_bound(sample, low, high, each),
             )
         )
     return Certificate(
-        confidence, contexts, episodes, search_episodes, final_episodes, box.as_dict(), seed, tuple(costs)
+        confidence=plan.confidence,
+        contexts=plan.contexts,
+        episodes=plan.episodes,
+        search_episodes=search.episodes,
+        final_episodes=plan.final_episodes,
+        seed=plan.seed,
+        ranges=box.as_dict()["ranges"],
+        costs=tuple(rows),
+        played=_listed(box, [(LAW, drawn, played), *((SEARCH, *part) for part in search.played)]),
     )
 
 
-def _labels(count: int) -> list[str]:
-    return [f"cost {n}" if count > 1 else "cost" for n in range(1, count + 1)]
+def _check_ranges(costs: np.ndarray, ranges: Sequence[tuple[float, float]]) -> None:
+    """Whether all episodes (M, e, N) cost what they can: one that does not disproves the range."""
+    for n, (low, high) in enumerate(ranges):
+        least, largest = costs[:, :, n].min(), costs[:, :, n].max()
+        rounding = 1e-9 * max(1.0, abs(low), abs(high))
+        if not (low - rounding <= least and largest <= high + rounding):
+            raise InputError(
+                f"cost_ranges[{n}]: [{low:g}, {high:g}] given, but an episode cost between {least:g} and {largest:g}: "
+                "the bound needs the whole range"
+            )
 
 
-def worst_contexts(measure: Measure, box: Parameters, costs: int, episodes: int, seed: int) -> np.ndarray:
-    """(N, d) the worst context found for each cost, within about so many episodes in all.
-
-    Half of them go to corners, centre and points inside. A Gaussian process through what was measured then says where each
-    cost may be worst (its mean plus two standard deviations), and the other half goes there in rounds. The context with
-    the largest mean of the process is the one found: a lucky episode counts for as much as it should."""
-    rng = np.random.default_rng(seed)
-    points = np.concatenate([box.corners(), np.full((1, box.dimension), 0.5)])
-    points = np.concatenate([points, box.points(max(min(64, episodes // 16), 1), seed)])
-    each = max(episodes // 2 // len(points), 1)
-    played = [(points, measure(points, each, int(rng.integers(2**31))))]
-    rounds = min(ROUNDS, episodes // 64)
-    for _ in range(rounds):
-        candidates = np.concatenate([rng.random((256, box.dimension)), *(points for points, _ in played)])
-        chosen = []
-        for n in range(costs):
-            near = candidates[_process(played, n, candidates)[0].argmax()] + 0.05 * rng.normal(size=(64, box.dimension))
-            pool = np.concatenate([candidates, np.clip(near, 0.0, 1.0)])
-            mean, std = _process(played, n, pool)
-            chosen.append(pool[np.argsort(-(mean + 2 * std), kind="stable")[:NEW]])
-        points = np.unique(np.concatenate(chosen), axis=0)
-        each = max(episodes // (2 * rounds) // len(points), 1)
-        played.append((points, measure(points, each, int(rng.integers(2**31)))))
-    points = np.concatenate([points for points, _ in played])
-    return np.stack([points[_process(played, n, points)[0].argmax()] for n in range(costs)])
-
-
-def _process(played: list[tuple[np.ndarray, np.ndarray]], n: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (M,) at points (M, d) of a Gaussian process with a squared-exponential kernel through the
-    mean costs measured; the length scale that makes them likeliest, noise from the spread of episodes."""
-    points = np.concatenate([points for points, _ in played])
-    means = np.concatenate([costs[:, :, n].mean(axis=1) for _, costs in played])
-    counts = np.concatenate([np.full(len(points), costs.shape[1]) for points, costs in played])
-    within = np.concatenate(
-        [(costs[:, :, n] - costs[:, :, n].mean(axis=1, keepdims=True)).ravel() for _, costs in played]
+def _listed(box: Parameters, parts: list[tuple[str, np.ndarray, np.ndarray]]) -> PlayedContexts:
+    points = np.concatenate([points for _, points, _ in parts])
+    means = np.concatenate([costs.mean(axis=1) for *_, costs in parts])  # (M, N)
+    return PlayedContexts(
+        contexts={name: values.tolist() for name, values in box.contexts(points).items()},
+        means=means.T.tolist(),
+        episodes=[costs.shape[1] for _, points, costs in parts for _ in points],
+        stage=[stage for stage, points, _ in parts for _ in points],
     )
-    scale = means.std() + 1e-12 * (1 + np.abs(means).max())
-    values = (means - means.mean()) / scale
-    noise = (within.var() * len(within) / max(len(within) - len(points), 1) / counts + 1e-6 * scale**2) / scale**2
-
-    def kernel(a: np.ndarray, b: np.ndarray, length: float) -> np.ndarray:
-        return np.asarray(np.exp(-0.5 * np.sum((a[:, None] - b[None]) ** 2, axis=2) / length**2))
-
-    def likelihood(length: float) -> float:
-        covariance = kernel(points, points, length) + np.diag(noise)
-        return float(-0.5 * values @ np.linalg.solve(covariance, values) - 0.5 * np.linalg.slogdet(covariance)[1])
-
-    length = max((x * np.sqrt(points.shape[1]) for x in LENGTHS), key=likelihood)
-    inverse = np.linalg.inv(kernel(points, points, length) + np.diag(noise))
-    across = kernel(at, points, length)
-    variance = np.maximum(1 - np.einsum("mi,ij,mj->m", across, inverse, across), 0.0)
-    return means.mean() + scale * across @ inverse @ values, scale * np.sqrt(variance)

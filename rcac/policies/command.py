@@ -4,23 +4,19 @@ One run as it is gets a small table. Several runs, or sweeps of perturbations, g
 `evaluation.md`) and figures. All scores are in `evaluation.csv`. An evaluation replaces the earlier one of its folder.
 """
 
-import contextlib
 import csv
 import io
-import os
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rcac.config import compose as configuration
 from rcac.errors import InputError
-from rcac.policies import perturbations, robustness, robustness_tables
+from rcac.policies import certify_command, output, perturbations, robustness, robustness_tables
 from rcac.policies.policy import load_policy
 from rcac.policies.robustness import Record, Run
 from rcac.policies.robustness_summary import PerturbationSweep, summarise
@@ -34,20 +30,21 @@ __all__ = ["Settings", "main"]
 
 SECONDS = 20  # at most, of a recording
 TABLE, REPORT = "evaluation.csv", "evaluation.md"
-WIDTH = 120  # of tables that are not on a terminal
 
 
 # The command
 
 
 class Asked(NamedTuple):
-    settings: Settings
+    settings: Settings | certify_command.Settings
     changes: list[str]  # of the runs' environments and sets
     sweeps: dict[str, list[float]]  # strengths of each perturbation
 
 
 def main(overrides: list[str]) -> int:
     settings, changes, sweeps = read(overrides)
+    if isinstance(settings, certify_command.Settings):
+        return certify_command.main(settings, changes)
     root = Path(settings.run).resolve()
     runs = robustness.find(root, changes)
     alone = robustness.is_run(root)
@@ -58,12 +55,12 @@ def main(overrides: list[str]) -> int:
     records = _scored(robustness.plan(runs, sweeps), settings)
     study = _study(records, settings) if sweeps or not alone else None
     plots = root / ("plots" if alone else "evaluation_plots")
-    with _writing(settings.run):
+    with output.writing(settings.run):
         _remove_earlier(root, plots)
         replace_file(root / TABLE, _csv(records, settings, changes).encode())
         if study:
             _write(study, root, plots)
-    with _while_somebody_reads():
+    with output.while_somebody_reads():
         if study:
             _show(study)
             print(shown_path(root / REPORT), shown_path(plots), sep="\n")
@@ -75,24 +72,6 @@ def main(overrides: list[str]) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _writing(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"run {folder}: cannot be written ({error.strerror}: {error.filename})") from error
-
-
-@contextlib.contextmanager
-def _while_somebody_reads() -> Iterator[None]:
-    """In `rcac-evaluate … | head` the rest is not said, and all is well: the files are written."""
-    try:
-        yield
-        sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # the second is how rich says it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes in the end
-
-
 def _remove_earlier(root: Path, plots: Path) -> None:
     """What an earlier evaluation wrote; a run's other figures stay."""
     for path in (root / REPORT, *plots.glob("evaluation_*.png"), *plots.glob("evaluation_*.pdf")):
@@ -100,10 +79,8 @@ def _remove_earlier(root: Path, plots: Path) -> None:
 
 
 def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: Settings) -> list[Record]:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     records = []
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    with output.bar() as bar:
         task = bar.add_task("", total=len(jobs))
         for run, condition in jobs:
             bar.update(task, description=f"{run.name} {condition.label}")
@@ -152,8 +129,7 @@ def _write(study: Study, root: Path, plots: Path) -> None:
 
 
 def _show(study: Study) -> None:
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = output.wide_console()
     for sweep in study.sweeps:
         console.print(robustness_tables.sweep_table(sweep))
     print(f"{study.about} {robustness_tables.NOTE}")
@@ -161,27 +137,38 @@ def _show(study: Study) -> None:
 
 def read(overrides: Iterable[str]) -> Asked:
     """What is asked for, checked as far as it can be without the runs."""
-    own = OmegaConf.structured(Settings)
     texts = list(overrides)
     sweeps = perturbations.parse_all(text for text in texts if text.startswith(perturbations.PREFIX))
     texts = [text for text in texts if not text.startswith(perturbations.PREFIX)]
-    changes = []
-    for text, (key, value) in zip(texts, configuration.parse(texts), strict=True):
+    assignments = configuration.parse(texts)
+    certify = _certify([value for key, value in assignments if key == "certify"])
+    if certify and sweeps:
+        raise InputError(f"certify: {certify} given with sweep.{min(sweeps)}, one or the other expected")
+    kind = certify_command.Settings if certify else Settings
+    own, changes = OmegaConf.structured(kind), []
+    for text, (key, value) in zip(texts, assignments, strict=True):
         if key.split(".")[0] == "uncertainty" or key.startswith("env."):
             changes.append(text)
-        else:
+        elif key != "certify":
             configuration.assign(own, key, value)
     if OmegaConf.is_missing(own, "run"):
         raise InputError("run: not given, the folder of a run expected")
-    settings = Settings(**OmegaConf.to_container(own))  # type: ignore[arg-type]
-    for name in ("episodes", "num_envs", "kernels"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"{name}: {getattr(settings, name)} given, a whole number ≥ 1 expected")
-    if settings.seed < 0:
-        raise InputError(f"seed: {settings.seed} given, a whole number ≥ 0 expected")
+    values: Any = OmegaConf.to_container(own)
+    settings = certify_command.Settings(**{**values, "certify": certify}) if certify else Settings(**values)
+    settings.check()
     if not Path(settings.run).is_dir():
         raise InputError(f"run: {settings.run!r} given, the folder of a run expected")
     return Asked(settings, changes, sweeps)
+
+
+def _certify(given: list[Any]) -> str | None:
+    """`true` or `strict`; None if no certificate is wanted."""
+    value = given[-1] if given else False
+    if value is False:
+        return None
+    if value is not True and value not in certify_command.KINDS:
+        raise InputError(f"certify: {value!r} given, true, strict or false expected")
+    return "true" if value is True else str(value)
 
 
 # Pictures

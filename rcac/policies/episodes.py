@@ -29,8 +29,7 @@ def play(
 ) -> Episodes:
     """Play them with `policy.batch(observations)`, or observation by observation. `costs` is N; None: as many as the
     environment reports."""
-    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-        raise InputError("env.vectorization: its vector version resets within a step, sync expected")
+    check_autoreset(envs)
     if hasattr(policy, "spaces"):
         check_spaces(policy, envs.single_observation_space, envs.single_action_space)
     act = acting(policy)
@@ -65,6 +64,11 @@ def acting(policy: Any) -> Callable[[Any, np.ndarray], Any]:
         return lambda observations, _: np.array([policy(row) for row in observations])
     policy.reset()
     return lambda observations, began: policy.batch(observations, episode_start=began)
+
+
+def check_autoreset(envs: VectorEnv) -> None:
+    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        raise InputError("env.vectorization: its vector version resets within a step, sync expected")
 
 
 def check_spaces(policy: Any, observation: gym.Space, action: gym.Space) -> None:

@@ -32,21 +32,6 @@ TRAINING = "as in training"
 EPISODES, WORST_CASE, KERNELS = "episodes", "worst case", "kernels"  # ways to score a policy
 FRIENDLY = {"noise": "noise_high"}  # an argument by the name of what it does
 SET_STRENGTHS = ("radius", "temperature")  # what a set calls its size
-AXES = {  # words and units
-    "noise": "noise δ",
-    "noise_high": "noise δ",
-    "action_flip": "probability of the other action",
-    "wind": "wind (N, to the right)",
-    "mass": "mass of the pole (factor)",
-    "length": "length of the pole (factor)",
-    "gravity": "gravity (factor)",
-    "force": "force of a push (factor)",
-    "observation_noise": "noise ±δ on the observation",
-    "action_noise": "noise on the action",
-    "radius": "radius of the set",
-    "temperature": "temperature θ of the set",
-    "random": "radius of the set",
-}
 
 Wrap = Callable[[gym.Env], gym.Env]
 WRAPPERS: dict[str, Callable[[float], Wrap]] = {

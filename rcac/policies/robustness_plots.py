@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rcac.labels import larger_is_better, limit_word
-from rcac.policies.perturbations import AXES
 from rcac.policies.robustness_summary import Method, MethodCurve, PerturbationSweep
 from rcac.policies.robustness_tables import method_name
 from rcac.report import style
-from rcac.report.style import BUDGET, INK, Look
+from rcac.report.style import AXES, BUDGET, INK, Look
 
 MARKERS, DASHES = "Dos^vXP*<>", ["-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (4, 1, 1, 1)), (0, (6, 1, 1, 1))]
 WIDE = 50.0  # strengths whose sizes differ by more than this are drawn side by side, not to scale

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import MISSING
 
+from rcac.errors import InputError
 from rcac.evaluation import evaluate as evaluate_exactly
 from rcac.labels import term_labels, within
 from rcac.policies.episodes import play
@@ -31,6 +32,12 @@ class Settings:
     seed: int = 0  # of the episodes, of the kernels and of the policy's samples
     deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
     record: bool = False  # write a picture of an episode, episode.gif
+
+    def check(self) -> None:
+        for name in ("episodes", "num_envs", "kernels", "seed"):
+            value, least = getattr(self, name), 0 if name == "seed" else 1
+            if value < least:
+                raise InputError(f"{name}: {value} given, a whole number ≥ {least} expected")
 
 
 class TermScore(NamedTuple):

@@ -24,6 +24,22 @@ BOUND = "#777777"
 NOTE_LETTERS = 18  # of small print, to an inch
 HALO = withStroke(linewidth=2.5, foreground="white")  # behind words that cross lines
 
+AXES = {  # parameters and perturbations, in words with their units
+    "noise": "noise δ",
+    "noise_high": "noise δ",
+    "action_flip": "probability of the other action",
+    "wind": "wind (N, to the right)",
+    "mass": "mass of the pole (factor)",
+    "length": "length of the pole (factor)",
+    "gravity": "gravity (factor)",
+    "force": "force of a push (factor)",
+    "observation_noise": "noise ±δ on the observation",
+    "action_noise": "noise on the action",
+    "radius": "radius of the set",
+    "temperature": "temperature θ of the set",
+    "random": "radius of the set",
+}
+
 
 class Look(NamedTuple):
     name: str

@@ -41,6 +41,7 @@ class Built(NamedTuple):
     draw: Callable[[], dict[str, np.ndarray]]  # pictures of where the learner is, uint8 (H, W, 3)
     images_every: int  # evaluations or steps between pictures
     spaces: dict[str, Any]  # on which its policy acts
+    illustrate: Callable[[str, Path], None] = lambda title, folder: None  # further plots of what was learned
 
     def policy(self) -> State:
         """The policy to hand out, whose card knows the spaces it acts on, and what its costs are called."""

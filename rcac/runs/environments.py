@@ -13,7 +13,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from rcac import registry
+from rcac.contexts import Parameters
 from rcac.envs import register_rcmdp
+from rcac.envs.contexts import declared_ranges
 from rcac.envs.failure import StepsLost
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
@@ -75,6 +77,15 @@ def make_envs(env: Env, num_envs: int) -> VectorEnv:
         if steps is None:
             raise InputError("env.max_episode_steps: not given and not registered, expected with env.failure_budget")
         return StepsLost(made, steps)
+
+
+def make_box(env: Env, envs: VectorEnv, row: Mapping[str, Any] | None = None) -> Parameters:
+    """The box of `uncertainty=parameters`: the ranges given, else those of the environment's file, else what it declares."""
+    row = row or {}
+    try:
+        return Parameters(row.get("ranges") or env.ranges or declared_ranges(envs), row.get("risk"))
+    except InputError as error:
+        raise InputError(f"uncertainty.{error}") from error
 
 
 def _wrappers(env: Env) -> list[Any]:

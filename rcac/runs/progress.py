@@ -21,11 +21,18 @@ PLAIN_SECONDS = 10.0
 
 
 def value_text(term: Term) -> Text:
-    """`40.1 (budget 42, met)`, coloured by whether the budget is met."""
+    """`40.1 (budget 42, met)`, coloured by whether the budget is met; where there are contexts, with the worst one's:
+    `40.1, worst context 44.2 (budget 42, exceeded)`."""
     if term.budget is None:
         return Text(f"{term.value:.4g}")
-    words = f"{term.value:.4g} (budget {term.budget:.4g}, {'met' if term.met else 'exceeded'})"
-    return Text(words, style="green" if term.met else "red")
+    if term.worst is None:
+        return _against(f"{term.value:.4g}", term.budget, term.met)
+    worst = _against(f"worst context {term.worst:.4g}", term.budget, term.worst <= term.budget)
+    return Text(f"{term.value:.4g}, ").append_text(worst)
+
+
+def _against(words: str, budget: float, met: bool) -> Text:
+    return Text(f"{words} (budget {budget:.4g}, {'met' if met else 'exceeded'})", style="green" if met else "red")
 
 
 def score_text(step: Step) -> Text:

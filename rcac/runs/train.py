@@ -176,6 +176,7 @@ def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
         title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
         if done.history:
             plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
+        built.illustrate(title, done.folder / "plots")
         if done.policy.data["kind"] == "tabular":
             content = io.BytesIO()
             np.savez(content, **done.policy.tensors)  # type: ignore[arg-type]

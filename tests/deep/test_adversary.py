@@ -205,3 +205,23 @@ def test_from_python(uncertainty):
 def test_sets_of_kernels_are_refused():
     with pytest.raises(InputError, match="uncertainty: kl_ball given with rcac"):
         rcac.train("rcac/NoisyCartPole-v0", algo="rcac", uncertainty="kl_ball", progress=False)
+
+
+def test_a_run_draws_its_costs_over_contexts_and_shows_its_worst_one(tmp_path, monkeypatch):
+    drawn, terms = [], []
+    monkeypatch.setattr("rcac.runs.plots.contexts", lambda *given: drawn.append(given))
+    result = rcac.train(
+        "rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty=BOX, folder=tmp_path / "run", progress=False,
+        total_steps=2048, num_envs=8, rollout_length=64, loggers=["csv"], max_episode_steps=30,
+        callback=lambda update: terms.append((update.terms, update.metrics)),
+    )  # fmt: skip
+    [(box, costs, title, folder)] = drawn
+    assert (box.names, title, folder) == (tuple(BOX), "cartpole_tradeoff, rcac_sqp, seed 0", tmp_path / "run" / "plots")
+    assert [(cost.label, cost.budget) for cost in costs] == [("cost", 200.0), ("steps lost", 10.0)]
+    assert all(cost.points.shape == (len(cost.means), 2) for cost in costs)
+    learning = [(shown, metrics) for shown, metrics in terms if "cost/1/worst_context" in metrics]
+    assert learning
+    for shown, metrics in learning:
+        assert [term.worst for term in shown] == [None, *(metrics[f"cost/{n}/worst_context"] for n in (1, 2))]
+    assert costs[0].means.max() == learning[-1][1]["cost/1/worst_context"]
+    assert result.summary["labels"] == ["return", "cost", "steps lost"]

@@ -6,7 +6,8 @@ from scipy.stats import binom
 
 from rcac.contexts import Parameters
 from rcac.errors import InputError
-from rcac.policies.certificate import certify_measured, mean_bound, share_bound, worst_contexts
+from rcac.policies.certificate import certify_measured, mean_bound, share_bound
+from rcac.policies.worst_context import Process, worst_contexts
 
 TRIALS = 2000
 BOX = Parameters({"wind": (-2, 2), "length": (0.5, 2.0, "log")})
@@ -60,10 +61,60 @@ class Plant:
 
 
 def test_the_search_finds_the_worst_context():
+    """The largest mean is 100, an episode's standard deviation 58."""
     plant = Plant(100.0)
-    for seed in range(5):
-        found = worst_contexts(plant, BOX, 1, 4096, seed)
-        assert plant.mean(found)[0] >= 97.0
+    found = [plant.mean(worst_contexts(plant, BOX, 1, 4096, seed).worst)[0] for seed in range(20)]
+    assert np.median(found) >= 99.0
+    assert np.mean(np.array(found) >= 97.0) >= 0.95
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 7, 64, 300, 1000])
+@pytest.mark.parametrize("costs", [1, 7])
+@pytest.mark.parametrize("dimension", [1, 11])
+def test_the_search_plays_as_many_episodes_as_it_may(episodes, costs, dimension):
+    played = []
+
+    def measure(points, each, seed):
+        played.append(len(points) * each)
+        return np.random.default_rng(seed).random((len(points), each, costs))
+
+    box = Parameters({f"p{j}": (0, 1) for j in range(dimension)})
+    found = worst_contexts(measure, box, costs, episodes, 0)
+    assert sum(played) == found.episodes <= episodes
+    assert found.episodes >= episodes / 4
+    assert found.worst.shape == (costs, dimension)
+
+
+def test_the_process_is_the_textbooks():
+    """Mean and standard deviation by the conditional normal distribution, with explicit matrices."""
+    rng = np.random.default_rng(2)
+    points, episodes = rng.random((9, 2)), 4
+    costs = 50 + 10 * points[:, :1] ** 2 + rng.normal(size=(9, episodes))
+    process, at = Process([(points, costs[:, :, None])], 0), rng.random((5, 2))
+    means = costs.mean(axis=1)
+    scale, noise = means.std(), costs.var(axis=1, ddof=1).mean() / episodes
+
+    def covariance(a, b):
+        return scale**2 * np.exp(-np.sum((a[:, None] - b[None]) ** 2, axis=2) / (2 * process.length**2))
+
+    inverse = np.linalg.inv(covariance(points, points) + (noise + 1e-6 * scale**2) * np.eye(9))
+    mean, std = process(at)
+    assert mean == pytest.approx(means.mean() + covariance(at, points) @ inverse @ (means - means.mean()))
+    variance = scale**2 - np.diag(covariance(at, points) @ inverse @ covariance(points, at))
+    assert std == pytest.approx(np.sqrt(variance))
+
+
+def test_a_search_begins_with_what_is_known():
+    """A peak so narrow that the search would hardly find it, but where an episode was played before."""
+    peak = np.array([[0.123, 0.871]])
+
+    def measure(points, each, seed):
+        near = np.exp(-np.sum((points - peak) ** 2, axis=1) / (2 * 0.02**2))
+        return np.repeat(100 * near[:, None, None], each, axis=1)
+
+    known = [(peak, measure(peak, 4, 0))]
+    assert measure(worst_contexts(measure, BOX, 1, 1024, 0).worst, 1, 0)[0, 0, 0] < 90
+    assert measure(worst_contexts(measure, BOX, 1, 1024, 0, known).worst, 1, 0)[0, 0, 0] > 90
 
 
 def flat(height):
@@ -109,6 +160,9 @@ def test_words_say_what_is_claimed():
     assert "wind in [-2, 2]" in first
     assert "within the budget of 100" in rest[0]
     assert "outside the box" in last
+    assert "there may be worse ones" in last
+    assert "length log-uniform" in rest[-1]
+    assert "an episode can cost 0 to 200" in rest[0]
     assert made.as_dict()["certified"] is True
     assert made.costs[0].worst_context.keys() == {"wind", "length"}
 

@@ -2,44 +2,30 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 
-from rcac.contexts import Parameters
 from rcac.deep.custom import name_of
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
-from rcac.envs.contexts import declared_ranges
 from rcac.errors import InputError
 from rcac.labels import episode_labels
 from rcac.runs.build import Built, Modules, identity, spaces_card
 from rcac.runs.config import Config
-from rcac.runs.environments import check_costs, close, make_envs, open_env, prefix_field
+from rcac.runs.environments import check_costs, close, make_box, make_envs, open_env, prefix_field
 
 
-def _uncertainty(config: Config, settings: DeepSettings) -> tuple[DeepSettings, dict[str, Any] | None]:
-    """The settings with the radius of the set that was chosen, and what was said of uncertain parameters, if they are."""
+def _with_radius(config: Config, settings: DeepSettings) -> DeepSettings:
+    """The settings with the radius of the set that was chosen: that of the paper's norm, or none."""
     if config.uncertainty is None:
-        return settings, None
+        return settings
     row = config.uncertainty
-    chosen: dict[str, Any] = {"radius": 0.0}
-    ranges: dict[str, Any] | None = None
-    if row["name"] == "ipm":
-        chosen = {"radius": row["radius"], "scope": row["scope"]}
-    elif row["name"] == "parameters":
-        ranges = {"ranges": row["ranges"] or config.env.ranges, "risk": row["risk"]}
+    chosen = {key: row[key] for key in ("radius", "scope")} if row["name"] == "ipm" else {"radius": 0.0}
     config.algo |= chosen
     with prefix_field("uncertainty", chosen):
-        return replace(settings, **chosen), ranges
-
-
-def _box(said: dict[str, Any], envs: VectorEnv) -> Parameters:
-    try:
-        return Parameters(said["ranges"] or declared_ranges(envs), said["risk"])
-    except InputError as error:
-        raise InputError(f"uncertainty.{error}") from error
+        return replace(settings, **chosen)
 
 
 def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
@@ -65,12 +51,12 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
         limits, names = config.env.limits()
         budgets = np.array(limits)
     labels = episode_labels(len(budgets), names)
-    settings, ranges = _uncertainty(config, settings)
+    settings, row = _with_radius(config, settings), config.uncertainty
     given: dict[str, Any] = {name: module for name, module in modules._asdict().items() if module is not None}
     envs = make_envs(config.env, settings.num_envs)
     shut = partial(close, envs)
     try:
-        box = _box(ranges, envs) if ranges is not None else None
+        box = make_box(config.env, envs, row) if row is not None and row["name"] == "parameters" else None
         learner = Trainer(envs, budgets, settings, config.seed, steps, kappa, labels=labels[1:], box=box, **given)
     except BaseException:
         shut()
@@ -82,6 +68,16 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
 
         return {} if components is None else {"state/histogram": histogram(learner.visited, components)}
 
+    def illustrate(title: str, folder: Path) -> None:
+        from rcac.runs.plots import MeasuredCost, contexts
+
+        if learner.adversaries is not None and box is not None:
+            points, means = learner.adversaries.measurements()
+            rows = zip(labels[1:], budgets.tolist(), means[1:], strict=True)
+            costs = [MeasuredCost(label, budget, points, row) for label, budget, row in rows]
+            if len(points) and costs:
+                contexts(box, costs, title, folder)
+
     often = max(1, learner.total // 5)
     same = identity(config, envs) | {name: name_of(module) for name, module in given.items()}
-    return Built(learner, labels, same, shut, draw, often, spaces_card(envs))
+    return Built(learner, labels, same, shut, draw, often, spaces_card(envs), illustrate)
