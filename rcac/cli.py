@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         if "--version" in argv:
             print(f"rcac {__version__}")
             return 0
-        _find_what_is_here()
         with _warned_once():
             return command(argv)
     except (Exception, KeyboardInterrupt) as error:
@@ -40,13 +38,6 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
             raise
         print(known.line, file=sys.stderr)
         return known.code
-
-
-def _find_what_is_here() -> None:
-    """Let modules of the current folder be imported (env.id=my_module:Env-v0), but none in place of an installed one."""
-    with contextlib.suppress(FileNotFoundError):  # a folder that has been removed
-        if (here := os.getcwd()) not in sys.path:
-            sys.path.append(here)
 
 
 @contextlib.contextmanager

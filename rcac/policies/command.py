@@ -47,9 +47,9 @@ class Asked(NamedTuple):
 
 
 def main(overrides: list[str]) -> int:
-    settings, changes, sweeps = read(overrides)
+    settings, changes, sweeps = read(text for text in overrides if text != "--trust")
     root = Path(settings.run).resolve()
-    runs = robustness.find(root, changes)
+    runs = robustness.find(root, changes, trust="--trust" in overrides)
     alone = robustness.is_run(root)
     if settings.record:
         if not alone:

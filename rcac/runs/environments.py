@@ -4,7 +4,6 @@ import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from rcac.envs.failure import StepsLost
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
 from rcac.problem import RCMDP
+from rcac.runs import modules
 from rcac.runs.config import Env
 from rcac.runs.given import OneCopy
 
@@ -29,10 +29,8 @@ def env_id(env: Env) -> str:
     if env.path is None:
         if env.id is None:
             raise InputError("env.id: not given, an id of Gymnasium's registry expected")
-        module, _, name = env.id.rpartition(":")
-        if module:
-            import_module(module)  # as Gymnasium does; it registers its environments
-        return name
+        modules.load(env.id)  # as Gymnasium does; it registers its environments
+        return env.id.rpartition(":")[2]
     path = Path(env.path).resolve()
     name = f"custom/{''.join(c if c.isalnum() else '_' for c in path.stem)}-v0"
     known = gym.registry.get(name)

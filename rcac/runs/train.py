@@ -17,6 +17,7 @@ from rcac.errors import InputError
 from rcac.files import replace_file
 from rcac.learner import State
 from rcac.runs import config as configuration
+from rcac.runs import modules as modules_of_ids
 from rcac.runs.build import Built, Modules, build
 from rcac.runs.checkpoint import clear_left_overs, latest
 from rcac.runs.config import Config
@@ -78,6 +79,7 @@ def train(
         except BaseException:
             place.discard()
             raise
+        modules_of_ids.remember(config.env.id, place.path)
         return _illustrated(config, built, run_in_folder(config, built, place, callbacks(built)))
     finally:
         built.close()
@@ -93,6 +95,7 @@ def resume(
     """Continue a run from its last checkpoint, as it was configured."""
     folder = RunFolder.open(path)
     config = configuration.read_config(folder.path)
+    modules_of_ids.admit(config.env.id, folder.path)
     config = replace(config, progress=config.progress if progress is None else progress)
     built = build(config, modules)
     try:

@@ -39,7 +39,7 @@ from rcac.config.sweep.folder import (
     settings,
 )
 from rcac.errors import Infeasible, InputError
-from rcac.runs import checkpoint
+from rcac.runs import checkpoint, modules
 from rcac.runs.failures import user_error
 from rcac.runs.folder import RunFolder
 from rcac.runs.signals import StopRequest
@@ -157,6 +157,7 @@ def _work(job: Job) -> Record:
     record = Record(job.launch, job.overrides, FAILED)
     try:
         if begun := _begun(job):
+            modules.load(job.config.env.id or "")
             done = training.resume(str(Path(job.path) / begun), progress=False)
         else:
             done = training.train(job.config, None if job.folder is None else Path(job.folder))
