@@ -33,10 +33,10 @@ def _save_lightly(shown, folder, name):
         replace_file(folder / f"{name}.{suffix}", b"a figure")
 
 
-@pytest.fixture(autouse=True)
-def no_trace_at_home(tmp_path_factory, monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def no_trace_at_home(tmp_path_factory):
     """What is trusted is remembered in a folder of the tests' own."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture
