@@ -1,6 +1,7 @@
 """The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
 
 0 done    1 the training stopped    2 bad input    3 infeasible    130, 143 stopped by SIGINT, SIGTERM
+5 with strict=true: the policy handed out is over a budget, or it is not known whether it is
 """
 
 import contextlib
@@ -83,8 +84,10 @@ def _train(argv: list[str]) -> int:
         if done.progress and done.summary:
             title = f"{done.outcome.reason} at {done.outcome.position}"
             Console().print(results.result_table(done.summary, title))
+        if done.progress and done.outcome.exit_code:
+            print(f"to go on: rcac-train resume={results.shown_path(done.folder)}")
         print(results.shown_path(done.folder))
-        return done.outcome.exit_code
+        return done.outcome.exit_code or (5 if done.strict and done.summary.get("feasible") is not True else 0)
     return 0
 
 

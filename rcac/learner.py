@@ -26,12 +26,15 @@ class Term(NamedTuple):
     met: bool  # within its budget; True for the objective
 
 
+NOTHING = "nothing"  # what a step descends that only measures
+
+
 class Step(NamedTuple):
     """What one step reports."""
 
     metrics: dict[str, float]  # names have a namespace: "return/worst_case", "switch/index", "time/rounds"
     terms: tuple[Term, ...]  # objective first
-    descending: str  # label of the term that this step descended
+    descending: str  # label of the term that this step descended, or NOTHING
 
 
 class Learner(Protocol):

@@ -271,6 +271,31 @@ def test_interrupted_three_times_equals_uninterrupted(run, monkeypatch, text):
 
 
 @pytest.mark.usefixtures("unplotted")
+def test_what_is_said_of_a_run_that_was_stopped(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        part = run(f"env=cartpole {DEEP}")
+    assert part.code == 130
+    assert re.search(r"stopped because\W+SIGINT", part.out)
+    assert f"rcac-train resume={part.out.splitlines()[-1]}" in part.out
+    assert part.json("summary.json")["reason"] == "SIGINT"
+
+
+@pytest.mark.usefixtures("unplotted")
+def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
+    text = f"env=cartpole {DEEP} env.budgets=[0.001]"
+    done = run(text)
+    summary = done.json("summary.json")
+    assert (done.code, summary["feasible"]) == (0, False)
+    assert summary["violation"] == summary["costs"][0] - 0.001 > 0
+    assert f"no, by {summary['violation']:.4g}" in done.out
+    assert run(f"{text} strict=true").code == 5
+    assert run(f"env=cartpole {DEEP} strict=true").code == 0
+    sweep = run(f"-m {text} strict=true seed=0 hydra/launcher=basic")
+    assert sweep.code == 5, sweep.err
+
+
+@pytest.mark.usefixtures("unplotted")
 def test_what_resume_refuses(run, tmp_path):
     first = run("env=river_swim algo=rnpg algo.iterations=3")
     for text, complaint in {

@@ -33,6 +33,7 @@ class Top:
     keep: int = MISSING
     resume: str | None = None
     loggers: list[str] = MISSING
+    strict: bool = False
     env: Any = MISSING
     algo: Any = MISSING
     uncertainty: Any = None

@@ -51,7 +51,7 @@ from rcac.deep.switching import make_switch
 from rcac.envs.contexts import parameters
 from rcac.errors import InputError
 from rcac.labels import episode_labels
-from rcac.learner import State, Step
+from rcac.learner import NOTHING, State, Step
 from rcac.seeds import ACTIONS, CONTEXTS, MINIBATCHES, NETWORKS, environment_seed, stream
 
 
@@ -372,7 +372,7 @@ class Trainer:
         self.position += taken
         metrics = report.trial(measured, "other" if last else "trial")
         metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
-        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+        return Step(metrics, report.terms(sums, self.budgets, self.labels), NOTHING)
 
     def _measure(self, tensors: dict[str, np.ndarray], deterministic: bool, rounds: int, length: int) -> Measured:
         """The first episodes of every environment."""
@@ -397,15 +397,24 @@ class Trainer:
             chosen,
             self.budgets,
             self.labels,
-            notes(self.selection.candidates, chosen, self.settings.window),
+            self._notes(chosen),
             self.settings.deploy,
             self.other,
+            self._measured(np.zeros(len(self.labels))).tolist() if self.episodes.finished else [],
+            len(self.episodes.finished),
             reason="all steps taken" if self.finished else "in progress",
             steps=self.position,
             episodes=self.episodes.count,
             best_at=chosen.position if chosen else self.position,
             skipped=self.skipped,
         )
+
+    def _notes(self, chosen: Candidate | None) -> list[str]:
+        """What a reader of the result should know."""
+        found = notes(self.selection.candidates, chosen, self.settings.window, len(self.episodes.finished))
+        if self.total > self.settings.total_steps:
+            found.append(f"total_steps {self.settings.total_steps}, but one rollout takes {self.batch_steps}")
+        return found
 
     def policy(self) -> State:
         """The best candidate; the present policy while no window of episodes has been filled."""

@@ -73,6 +73,7 @@ class Config:
     algo: dict[str, Any]  # name, and the fields of the family's settings
     uncertainty: dict[str, Any] | None  # name, and the set's parameters; None for deep methods
     loggers: list[str] = field(default_factory=lambda: list(LOGGERS))  # where metrics go
+    strict: bool = False  # the exit code is 5 unless the policy handed out is within its budgets
 
     def plain(self) -> dict[str, Any]:
         """What is saved with a run, and enough to repeat it."""

@@ -13,7 +13,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rcac.learner import Learner, Step, Term
+from rcac.labels import larger_is_better
+from rcac.learner import NOTHING, Learner, Step, Term
 from rcac.runs.loop import Callback
 
 BAR_SECONDS = 0.1
@@ -23,14 +24,20 @@ PLAIN_SECONDS = 10.0
 def value_text(term: Term) -> Text:
     """`40.1 (budget 42, met)`, coloured by whether the budget is met."""
     if term.budget is None:
-        return Text(f"{term.value:.4g}")
-    words = f"{term.value:.4g} (budget {term.budget:.4g}, {'met' if term.met else 'exceeded'})"
+        return Text(_number(term.value))
+    words = f"{_number(term.value)} (budget {term.budget:.4g}, {'met' if term.met else 'exceeded'})"
     return Text(words, style="green" if term.met else "red")
+
+
+def _number(value: float) -> str:
+    """Four digits, and no −0."""
+    return f"{value:.4g}".replace("-0", "0") if value == 0 else f"{value:.4g}"
 
 
 def score_text(step: Step) -> Text:
     parts = [Text(f"{term.label} ").append_text(value_text(term)) for term in step.terms]
-    return Text("  ").join([*parts, Text(f"descending {step.descending}", style="cyan")])
+    aim = f"{'improving' if larger_is_better(step.descending) else 'reducing'} {step.descending}"
+    return Text("  ").join([*parts, Text("on trial" if step.descending == NOTHING else aim, style="cyan")])
 
 
 class _Rate(ProgressColumn):

@@ -50,6 +50,7 @@ class Trained(NamedTuple):
     progress: bool  # whether it was to be shown
     policy: State | None = None  # None if it was stopped before its first step
     history: dict[str, np.ndarray] = {}  # every metric by name, a value for each step  # noqa: RUF012
+    strict: bool = False  # whether a policy over budget is a failure
 
 
 class TrainedInMemory(NamedTuple):
@@ -168,7 +169,7 @@ def run_in_folder(
                 _warn(console, [f"no plots: {error}"])
                 history = {}
         summary = folder.read_json("summary.json")
-    return Trained(outcome, folder.path, summary, config.progress, policy, history)
+    return Trained(outcome, folder.path, summary, config.progress, policy, history, config.strict)
 
 
 def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
@@ -192,7 +193,10 @@ def _view(config: Config, console: Console) -> list[Callback]:
 
 def _summary(built: Built, outcome: Outcome, wall_time: float) -> dict[str, Any]:
     ending = {"finished": built.learner.finished, "reason": outcome.reason, "position": outcome.position}
-    return {**built.learner.summary(), "run": {**ending, "wall_time": round(wall_time, 3)}}
+    found = built.learner.summary()
+    if not built.learner.finished:  # by a signal or a callback, of which learners know nothing
+        found |= {key: outcome.reason for key in ("reason", "stop_reason") if key in found}
+    return {**found, "run": {**ending, "wall_time": round(wall_time, 3)}}
 
 
 def _warn(console: Console, lines: Sequence[str]) -> None:
