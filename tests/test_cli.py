@@ -24,6 +24,7 @@ import rcac
 from rcac import cli, registry
 from rcac.config.compose import compose
 from rcac.deep.trainer import Trainer
+from rcac.envs.replay import Replay
 from rcac.policies import command as evaluation
 from rcac.runs import checkpoint, encoding, plots
 from rcac.runs import folder as runfolder
@@ -562,21 +563,30 @@ class TestAnyEnvironment:
         assert state.data["position"] == taken
         assert all(np.isfinite(tensor).all() for tensor in state.tensors.values())
 
-    def test_one_that_cannot_be_put_down_begins_anew(self, run, monkeypatch):
+    def test_one_without_a_state_goes_on_exactly(self, run, monkeypatch):
+        whole = run(GYM)
+        with monkeypatch.context() as patch:
+            interrupted_after(3, patch)
+            part = run(GYM)
+        done = run(f"resume={part.folder} progress=false")
+        assert (done.code, done.err) == (0, "")
+        assert "resumed" not in done.json("summary.json")["run"]
+        assert state_hash(done.folder) == state_hash(whole.folder)
+
+    def test_one_that_does_not_repeat_itself_begins_anew_and_says_so_everywhere(self, run, monkeypatch):
         with monkeypatch.context() as patch:
             interrupted_after(3, patch)
             part = run(GYM)
         assert part.code == 130
         assert "resumed" not in part.json("summary.json")["run"]
+        monkeypatch.setattr(Replay, "_seed", lambda self: None)  # an environment that takes no seed
+        said = "its environment did not repeat itself from the same seeds and actions: new episodes began"
         done = run(f"resume={part.folder}")
         assert done.code == 0
-        assert "new episodes begin" in done.err
-        assert "new episodes" not in part.err
+        assert said in done.err
         quiet = run(f"resume={part.folder} progress=false")
-        assert quiet.err.splitlines() == [
-            "its environment cannot be saved in the middle of an episode: new episodes begin"
-        ]
-        assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == quiet.err.strip()
+        assert quiet.err.splitlines() == [said]
+        assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == said
 
     def test_async_copies(self, run):
         done = run(f"{GYM} env.vectorization=async progress=false")

@@ -112,6 +112,7 @@ class Trainer:
         if states and actions.kind == "categorical" and settings.history == 1 and not settings.calibrate:
             self.model = EmpiricalModel(states, actions.choices[0], count)
         self.skipped = self.position = 0
+        self.inexact: str | None = None  # why a resumed training is not what it would have been uninterrupted
         self.batch_steps = settings.rollout_length * n
         self._plan_trials(n)
 
@@ -463,7 +464,7 @@ class Trainer:
             "position": self.position,
             "skipped": self.skipped,
             "other": self.other,
-            "exact": data["rollout"]["exact"],
+            "inexact": self.inexact,
         }
         return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
@@ -472,7 +473,8 @@ class Trainer:
         self.initial = np.array(state.tensors["initial"])
         self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
         self.other = state.data["other"]
-        if not state.data["exact"]:
+        self.inexact = self.rollout.inexact or state.data["inexact"]
+        if self.rollout.inexact is not None:
             self.restart_environments()
 
     def restart_environments(self) -> None:

@@ -41,14 +41,15 @@ class Env:
     temperature: float | None = None  # of the KL penalty, unless uncertainty.temperature is given
     budgets: list[float] | None = None  # on an episode's sum of each cost; null: the model's, which are discounted
     failure_budget: float | None = None  # steps lost to termination per episode, at most: a cost of its own; null: none
-    ranges: dict[str, Any] = field(default_factory=dict)  # of parameters, for uncertainty=parameters: [low, high(, log)]
+    ranges: dict[str, Any] = field(
+        default_factory=dict
+    )  # of parameters, for uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
     cost_names: list[str] | None = (
         None  # what to call the costs; they may stand under these names in info, or in info["costs"]
     )
     vectorization: str = "auto"  # vector (its own), sync, async (a process for each copy); auto: the first it has
     kwargs: dict[str, Any] = field(default_factory=dict)  # the environment's own arguments
-
 
     def limits(self) -> tuple[list[float], list[str] | None]:
         """The budgets of all costs, that on failure last, and what the costs are called."""

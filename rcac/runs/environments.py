@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from rcac import registry
 from rcac.envs import register_rcmdp
 from rcac.envs.failure import StepsLost
+from rcac.envs.replay import Replay
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
 from rcac.problem import RCMDP
@@ -53,8 +54,9 @@ def make_env(env: Env, **more: Any) -> gym.Env:
         return gym.make(env_id(env), **_arguments(env), **more)
 
 
-def make_envs(env: Env, num_envs: int) -> VectorEnv:
-    """Several copies, stepped together. What single copies do is guarded; a vector version guards itself."""
+def make_envs(env: Env, num_envs: int, *, replay: bool = False) -> VectorEnv:
+    """Several copies, stepped together. What single copies do is guarded; a vector version guards itself. With `replay`
+    copies can be saved in the middle of an episode, by seeds of their own for every episode."""
     with _explained(env):
         name = env_id(env)
         spec = gym.spec(name)
@@ -66,6 +68,7 @@ def make_envs(env: Env, num_envs: int) -> VectorEnv:
             reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
             raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
         wrappers = _wrappers(env) if mode != "vector" else []
+        wrappers = [*wrappers, Replay] if replay and mode != "vector" else wrappers
         made = gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
         if env.failure_budget is None:
             return made

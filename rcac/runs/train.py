@@ -32,7 +32,6 @@ from rcac.runs.progress import ProgressView
 from rcac.runs.saving import Checkpoints
 from rcac.runs.signals import StopRequest
 
-NEW_EPISODES = "its environment cannot be saved in the middle of an episode: new episodes begin"
 CHECKPOINTS = 20  # in a run, unless checkpoint_every says otherwise
 MakeCallbacks = Callable[[Built], Sequence[Callback]]  # further callbacks, of what was built
 
@@ -137,9 +136,9 @@ def run_in_folder(
             clear_left_overs(folder.path)
             if resume and latest(folder.path) is not None:
                 _warn(console, checkpoints.resume(learner))
-                if not learner.state().data.get("exact", True):
-                    inexact = {"resumed": NEW_EPISODES}
-                    _warn(console, [NEW_EPISODES])
+                if reason := getattr(learner, "inexact", None):
+                    inexact = {"resumed": f"{reason}: new episodes began"}
+                    _warn(console, [inexact["resumed"]])
             else:  # or killed before its first checkpoint
                 checkpoints.save(learner)
             info = RunInfo(folder.path, built.labels, config.plain(), learner.position if resume else None)

@@ -355,7 +355,7 @@ def test_interrupted_or_not_the_weights_are_the_same(name):
     run(whole)
     run(first, updates=3)
     state = first.state()
-    assert state.data["exact"]
+    assert state.data["rollout"]["exact"]
     copied = State({k: v.copy() for k, v in state.tensors.items()}, json.loads(json.dumps(state.data)))
     run(first, updates=2)  # what has been saved does not move with the trainer
     second.load(copied)
@@ -385,8 +385,9 @@ def test_environments_that_cannot_be_saved_begin_anew():
     first, second = made(), made()
     run(first, updates=3)
     state = first.state()
-    assert state.data["exact"] is False
+    assert state.data["rollout"]["exact"] is False
     second.load(state)
+    assert second.inexact == second.state().data["inexact"] == "its environment cannot be saved in the middle of an episode"
     assert (second.rollout.observations == 0).all()
     assert (second.episodes.length == 0).all()
     run(second)

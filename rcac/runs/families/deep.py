@@ -67,7 +67,7 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
     labels = episode_labels(len(budgets), names)
     settings, ranges = _uncertainty(config, settings)
     given: dict[str, Any] = {name: module for name, module in modules._asdict().items() if module is not None}
-    envs = make_envs(config.env, settings.num_envs)
+    envs = make_envs(config.env, settings.num_envs, replay=True)
     shut = partial(close, envs)
     try:
         box = _box(ranges, envs) if ranges is not None else None
