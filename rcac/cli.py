@@ -5,6 +5,8 @@
 """
 
 import contextlib
+import io
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from typing import Any, NoReturn, cast
 from rich.console import Console
 
 from rcac import __version__
+from rcac.errors import InputError
 from rcac.runs.failures import user_error
 
 
@@ -31,6 +34,7 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         if "--version" in argv:
             print(f"rcac {__version__}")
             return 0
+        _check_surroundings()
         with _warned_once():
             return command(argv)
     except (Exception, KeyboardInterrupt) as error:
@@ -39,6 +43,17 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
             raise
         print(known.line, file=sys.stderr)
         return known.code
+
+
+def _check_surroundings() -> None:
+    """What a terminal cannot show is shown as "?"; a current folder that has been removed is named."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("current folder: it has been removed, one that is there expected") from error
 
 
 @contextlib.contextmanager

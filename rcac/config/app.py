@@ -19,7 +19,7 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf
 
 from rcac.config import compose as configuration
-from rcac.config import source
+from rcac.config import schema, source
 from rcac.config.compose import explained
 from rcac.config.overrides import as_overrides, check_plain, parse_overrides, whole_numbers
 from rcac.errors import InputError
@@ -150,7 +150,10 @@ def _check_override(override: Override) -> None:
     value = override.value()
     if override.is_hydra_override() and isinstance(value, str):
         value = re.sub(r"\$\{(hydra|now):[^{}]*\}", "", value)
-    check_plain(override.key_or_group.replace("/", "."), value)
+    key = override.key_or_group.replace("/", ".")
+    check_plain(key, value)
+    if key in schema.switches() and not isinstance(value, bool | None):
+        raise InputError(f"{key}: {value!r} given, true or false expected")
 
 
 def _kept(key: str) -> bool:

@@ -44,6 +44,12 @@ class ComposedEnv(Env):
     deep: dict[str, Any] | None = None  # defaults of `algo` for deep methods here
 
 
+def switches() -> set[str]:
+    """Keys that are true or false."""
+    kinds = [("", Top), ("env.", Env), *(("algo.", family) for family in FAMILIES.values())]
+    return {f"{prefix}{each.name}" for prefix, kind in kinds for each in dataclasses.fields(kind) if each.type is bool}
+
+
 def algo_schema(row: dict[str, Any], name: str) -> type:
     """A dataclass of an algorithm's keys: its name, and the settings of its family."""
     family = choose(f"algo {name}: family", row.get("family"), FAMILIES)

@@ -65,7 +65,7 @@ class Rollout:
         """Begin anew; returns the first observations (n, d)."""
         try:
             observations, _ = self.envs.reset(seed=seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised(error, "reset ") from error
         self.observations = self.history.first(self._encoded(observations))
         self.resetting = np.zeros(self.envs.num_envs, dtype=bool)
@@ -131,10 +131,10 @@ class Rollout:
     def _step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         try:
             return self.envs.step(self.actions.raw(actions))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised(error) from error
 
-    def _raised(self, error: Exception, what: str = "") -> InputError:
+    def _raised(self, error: BaseException, what: str = "") -> InputError:
         return InputError(f"{self.name} {what}raised at step {self.steps}: {type(error).__name__}: {error}")
 
     def _encoded(self, observations: Any) -> np.ndarray:

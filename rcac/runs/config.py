@@ -128,6 +128,7 @@ def check(config: Config) -> None:
     """What each value can be alone."""
     every, steps = config.checkpoint_every, config.env.max_episode_steps
     _require("seed", config.seed, 0 <= config.seed < 1 << 63, "a whole number from 0 to 2⁶³ − 1")
+    _require("runs", repr(config.runs), bool(config.runs.strip()), "the name of a folder")
     _require("keep", config.keep, config.keep >= 1, "a whole number ≥ 1")
     _require("checkpoint_every", every, every is None or every >= 1, "a whole number ≥ 1, or null")
     _require("env.max_episode_steps", steps, steps is None or steps >= 1, "a whole number ≥ 1, or null")

@@ -120,7 +120,7 @@ def check_costs(env: Env, single: gym.Env) -> None:
         *_, info = single.step(single.action_space.sample())
     except EnvironmentFault as fault:
         raise InputError(f"env: {fault}") from fault
-    except Exception as error:  # without budgets no guard says where
+    except (Exception, SystemExit) as error:  # without budgets no guard says where
         raise InputError(f"env: {env_id(env)}, episode 1, step {step}: raised {error!r}") from error
     if env.budgets and len(info["costs"]) != len(env.budgets):
         count = len(info["costs"])
@@ -164,7 +164,7 @@ def _explained(env: Env) -> Iterator[None]:
         raise InputError(f"env.id: {env.id} given: {error}") from error
     except TypeError as error:
         raise InputError(f"env.kwargs: {env.kwargs} given: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"env: {env.id or env.path} cannot be made: {type(error).__name__}: {error}") from error
 
 

@@ -106,6 +106,8 @@ def read(command: app.Command) -> Sweep:
             raise InputError(f"{override.input_line}: several values given, one expected")
     sample = expand(ours, command.folders, sample=True)[0]
     hydra = app.compose_all([*(str(o.input_line) for o in own), *sample.overrides], command.folders).hydra
+    if hydra.launcher.get("n_jobs") == 0:
+        raise InputError("hydra.launcher.n_jobs: 0 given, how many at a time expected, or -1 for as many as cores")
     given = [override.key_or_group for override in own]
     known = hydra.runtime.choices["hydra/sweeper"] == "basic" and hydra.sweeper.params is None
     jobs = expand(ours, command.folders) if known else [sample]
