@@ -23,7 +23,7 @@ from rcac.policies.certificate import Certificate
 from rcac.policies.certify import CostRanges, certify_env
 from rcac.policies.episodes import play
 from rcac.policies.policy import Policy
-from rcac.runs import given
+from rcac.runs import given, modules
 from rcac.runs import train as runs
 from rcac.runs.arguments import describe_env, describe_run
 from rcac.runs.build import Built, Modules
@@ -171,7 +171,9 @@ def train(
         cost = registry.use_cost(cost)
     if resume is not None:
         _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, **settings)
-        if env is not None:
+        if isinstance(env, str):
+            modules.load(env)
+        elif env is not None:
             given.register(env, read_config(Path(resume)).env.cost_names)
         return _result(runs.resume(resume, _shown(progress), **options), actor)
     if env is None:

@@ -1,10 +1,12 @@
 """The commands `rcac-train` and `rcac-evaluate`. Whatever a person can mend is one line on stderr, and an exit code:
 
 0 done    1 the training stopped    2 bad input    3 infeasible    4 not certified, and certify=strict
+5 with strict=true: the policy handed out is over a budget, or it is not known whether it is
 130, 143 stopped by SIGINT, SIGTERM
 """
 
 import contextlib
+import io
 import os
 import sys
 import warnings
@@ -14,6 +16,7 @@ from typing import Any, NoReturn, cast
 from rich.console import Console
 
 from rcac import __version__
+from rcac.errors import InputError
 from rcac.runs.failures import user_error
 
 
@@ -32,7 +35,7 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         if "--version" in argv:
             print(f"rcac {__version__}")
             return 0
-        _find_what_is_here()
+        _check_surroundings()
         with _warned_once():
             return command(argv)
     except (Exception, KeyboardInterrupt) as error:
@@ -43,11 +46,15 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
         return known.code
 
 
-def _find_what_is_here() -> None:
-    """Let modules of the current folder be imported (env.id=my_module:Env-v0), but none in place of an installed one."""
-    with contextlib.suppress(FileNotFoundError):  # a folder that has been removed
-        if (here := os.getcwd()) not in sys.path:
-            sys.path.append(here)
+def _check_surroundings() -> None:
+    """What a terminal cannot show is shown as "?"; a current folder that has been removed is named."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("current folder: it has been removed, one that is there expected") from error
 
 
 @contextlib.contextmanager
@@ -93,8 +100,10 @@ def _train(argv: list[str]) -> int:
         if done.progress and done.summary:
             title = f"{done.outcome.reason} at {done.outcome.position}"
             Console().print(results.result_table(done.summary, title))
+        if done.progress and done.outcome.exit_code:
+            print(f"to go on: rcac-train resume={results.shown_path(done.folder)}")
         print(results.shown_path(done.folder))
-        return done.outcome.exit_code
+        return done.outcome.exit_code or (5 if done.strict and done.summary.get("feasible") is not True else 0)
     return 0
 
 

@@ -27,12 +27,15 @@ class Term(NamedTuple):
     worst: float | None = None  # at the worst context, where the training is against a box of them
 
 
+NOTHING = "nothing"  # what a step descends that only measures
+
+
 class Step(NamedTuple):
     """What one step reports."""
 
     metrics: dict[str, float]  # names have a namespace: "return/worst_case", "switch/index", "time/rounds"
     terms: tuple[Term, ...]  # objective first
-    descending: str  # label of the term that this step descended
+    descending: str  # label of the term that this step descended, or NOTHING
 
 
 class Learner(Protocol):

@@ -1,5 +1,6 @@
 """Gymnasium spaces as plain data, and back: what a policy's card says about where it acts."""
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from rcac.errors import InputError
 
+LARGEST = 1 << 26  # numbers in an observation or action, and values of one: more is not asked memory for
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
 
 
@@ -30,6 +32,7 @@ def space_card(space: gym.Space) -> dict[str, Any]:
 
 def space_from_card(card: dict[str, Any]) -> gym.Space:
     kind = card["type"]
+    _check_size(card)
     if kind == "Discrete":
         return Discrete(card["n"], start=card["start"])
     if kind == "Box":
@@ -46,6 +49,17 @@ def space_from_card(card: dict[str, Any]) -> gym.Space:
     if kind == "Tuple":
         return Tuple([space_from_card(part) for part in card["spaces"]])
     raise InputError(f"space: {kind!r} given, {KINDS} expected")
+
+
+def _check_size(card: dict[str, Any]) -> None:
+    shape, values = card.get("shape", []), card.get("n", 0)
+    whole = [n for n in (*shape, *np.ravel(values).tolist()) if isinstance(n, int) and n >= 0]
+    if (
+        len(whole) != len(shape) + np.size(values)
+        or math.prod(shape) > LARGEST
+        or sum(np.ravel(values).tolist()) > LARGEST
+    ):
+        raise InputError(f"space: {str(card)[:100]} given, at most {LARGEST} numbers or values expected")
 
 
 def _end(bound: np.ndarray) -> list[float | None]:

@@ -41,6 +41,12 @@ def _save_lightly(shown, folder, name):
         replace_file(folder / f"{name}.{suffix}", b"a figure")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_trace_at_home(tmp_path_factory):
+    """What is trusted is remembered in a folder of the tests' own."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)

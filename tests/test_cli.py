@@ -24,6 +24,7 @@ import rcac
 from rcac import cli, registry
 from rcac.config.compose import compose
 from rcac.deep.trainer import Trainer
+from rcac.envs.replay import Replay
 from rcac.policies import command as evaluation
 from rcac.runs import checkpoint, encoding, plots
 from rcac.runs import folder as runfolder
@@ -268,6 +269,31 @@ def test_interrupted_three_times_equals_uninterrupted(run, monkeypatch, text):
     mine, other = (read_metrics(folder / "metrics.csv") for folder in (last.folder, whole.folder))
     for name in mine.keys() - {"wall_time", "time/steps_per_second"}:
         np.testing.assert_array_equal(mine[name], other[name])
+
+
+@pytest.mark.usefixtures("unplotted")
+def test_what_is_said_of_a_run_that_was_stopped(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        part = run(f"env=cartpole {DEEP}")
+    assert part.code == 130
+    assert re.search(r"stopped because\W+SIGINT", part.out)
+    assert f"rcac-train resume={part.out.splitlines()[-1]}" in part.out
+    assert part.json("summary.json")["reason"] == "SIGINT"
+
+
+@pytest.mark.usefixtures("unplotted")
+def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
+    text = f"env=cartpole {DEEP} env.budgets=[0.001]"
+    done = run(text)
+    summary = done.json("summary.json")
+    assert (done.code, summary["feasible"]) == (0, False)
+    assert summary["violation"] == summary["costs"][0] - 0.001 > 0
+    assert f"no, by {summary['violation']:.4g}" in done.out
+    assert run(f"{text} strict=true").code == 5
+    assert run(f"env=cartpole {DEEP} strict=true").code == 0
+    sweep = run(f"-m {text} strict=true seed=0 hydra/launcher=basic")
+    assert sweep.code == 5, sweep.err
 
 
 @pytest.mark.usefixtures("unplotted")
@@ -537,21 +563,30 @@ class TestAnyEnvironment:
         assert state.data["position"] == taken
         assert all(np.isfinite(tensor).all() for tensor in state.tensors.values())
 
-    def test_one_that_cannot_be_put_down_begins_anew(self, run, monkeypatch):
+    def test_one_without_a_state_goes_on_exactly(self, run, monkeypatch):
+        whole = run(GYM)
+        with monkeypatch.context() as patch:
+            interrupted_after(3, patch)
+            part = run(GYM)
+        done = run(f"resume={part.folder} progress=false")
+        assert (done.code, done.err) == (0, "")
+        assert "resumed" not in done.json("summary.json")["run"]
+        assert state_hash(done.folder) == state_hash(whole.folder)
+
+    def test_one_that_does_not_repeat_itself_begins_anew_and_says_so_everywhere(self, run, monkeypatch):
         with monkeypatch.context() as patch:
             interrupted_after(3, patch)
             part = run(GYM)
         assert part.code == 130
         assert "resumed" not in part.json("summary.json")["run"]
+        monkeypatch.setattr(Replay, "_seed", lambda self: None)  # an environment that takes no seed
+        said = "its environment did not repeat itself from the same seeds and actions: new episodes began"
         done = run(f"resume={part.folder}")
         assert done.code == 0
-        assert "new episodes begin" in done.err
-        assert "new episodes" not in part.err
+        assert said in done.err
         quiet = run(f"resume={part.folder} progress=false")
-        assert quiet.err.splitlines() == [
-            "its environment cannot be saved in the middle of an episode: new episodes begin"
-        ]
-        assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == quiet.err.strip()
+        assert quiet.err.splitlines() == [said]
+        assert quiet.json("summary.json")["run"]["resumed"] == quiet.json("policy.json")["resumed"] == said
 
     def test_async_copies(self, run):
         done = run(f"{GYM} env.vectorization=async progress=false")

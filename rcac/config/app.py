@@ -19,10 +19,11 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf
 
 from rcac.config import compose as configuration
-from rcac.config import source
+from rcac.config import schema, source
 from rcac.config.compose import explained
 from rcac.config.overrides import as_overrides, check_plain, parse_overrides, whole_numbers
 from rcac.errors import InputError
+from rcac.runs import modules
 from rcac.runs import train as training
 from rcac.runs.folder import RunFolder
 from rcac.runs.train import Trained
@@ -47,6 +48,7 @@ class Command(NamedTuple):
     options: list[str]  # Hydra's, with their values
     overrides: list[str]
     source: str | None  # what --from says
+    trust: bool = False  # --trust: code that the configuration of that folder names may be run, now and later
     saved: dict[str, Any] | None = None  # the configuration that --from or resume names
 
     @property
@@ -65,18 +67,20 @@ def read(argv: Iterable[str]) -> Command:
     argv = list(argv)
     if argv and argv[-1] in ("--info", "-i"):
         argv.append("all")
-    options, overrides, saved, rest = [], [], None, iter(argv)
+    options, overrides, saved, trust, rest = [], [], None, False, iter(argv)
     for text in rest:
         name, equals, value = text.partition("=")
         if name == "--from":
             saved = value if equals else next(rest, None)
             if saved is None:
                 raise InputError("--from: nothing given, the folder of a run expected")
+        elif text == "--trust":
+            trust = True
         elif text.startswith("-"):
             if name not in OPTIONS:
                 known = ", ".join(option for option in OPTIONS if option.startswith("--"))
                 raise InputError(
-                    f"{text}: no such option, known are --help, --version and --from, and Hydra's {known} (keys are key=value)"
+                    f"{text}: no such option, known are --help, --version, --from and --trust, and Hydra's {known} (keys are key=value)"
                 )
             options.append(name)
             if OPTIONS[name]:
@@ -85,7 +89,7 @@ def read(argv: Iterable[str]) -> Command:
                     raise InputError(f"{name}: nothing given, a value expected")
         else:
             overrides.append(whole_numbers(text))
-    return Command(options, overrides, saved)
+    return Command(options, overrides, saved, trust)
 
 
 def complete(command: Command) -> Command:
@@ -111,9 +115,14 @@ def complete(command: Command) -> Command:
             raise InputError(
                 f"{others[0]}: given with resume, which keeps a run's own configuration (but for progress)"
             )
-        saved = configuration.load(RunFolder.open(resumed[-1]).path)
+        home = RunFolder.open(resumed[-1]).path
+        saved = configuration.load(home)
+        _admit(command, parsed, saved, home)
     elif command.source:
-        saved = configuration.load(command.source)
+        saved, home = configuration.load(command.source), Path(command.source)
+        _admit(command, parsed, saved, home if home.is_dir() else home.parent)
+    elif command.trust:
+        raise InputError("--trust: given alone, --from or resume expected, whose folder is to be trusted")
     before = as_overrides(saved, given) if saved else []
     if command.folders or "hydra.searchpath" in given:
         single = [str(o.input_line) for o in parsed if not o.is_sweep_override()]
@@ -121,16 +130,34 @@ def complete(command: Command) -> Command:
     return command._replace(overrides=[*before, *command.overrides], saved=saved)
 
 
+def _admit(command: Command, parsed: list[Override], saved: dict[str, Any], home: Path) -> None:
+    """A module that a folder names is imported by a person's word only, see `rcac.runs.modules`."""
+    named, given = saved["env"].get("id"), [o.value() for o in parsed if o.key_or_group == "env.id"]
+    if given and command.source is None and given != [named]:
+        raise InputError(f"env.id: {given[0]} given with resume, {named} expected as in {home}")
+    if given or any(override.key_or_group == "env" for override in parsed):
+        for value in given:
+            if isinstance(value, str):
+                modules.load(value)
+    elif command.trust:
+        modules.trust(named, home)
+    else:
+        modules.admit(named, home)
+
+
 def _check_override(override: Override) -> None:
     """Plain data; in Hydra's own part also the time and what Hydra knows of a job, for the names of folders."""
     value = override.value()
     if override.is_hydra_override() and isinstance(value, str):
         value = re.sub(r"\$\{(hydra|now):[^{}]*\}", "", value)
-    check_plain(override.key_or_group.replace("/", "."), value)
+    key = override.key_or_group.replace("/", ".")
+    check_plain(key, value)
+    if key in schema.switches() and not isinstance(value, bool | None):
+        raise InputError(f"{key}: {value!r} given, true or false expected")
 
 
 def _kept(key: str) -> bool:
-    return key in ("resume", "progress") or key.split(".")[0].split("/")[0] == "hydra"
+    return key in ("resume", "progress", "env.id") or key.split(".")[0].split("/")[0] == "hydra"
 
 
 def compose_all(overrides: list[str], folders: list[str]) -> DictConfig:

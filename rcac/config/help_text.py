@@ -13,6 +13,7 @@ TRAIN = """\
 rcac-train env=<name> [algo=<name>] [uncertainty=<name>] [key=value …]
 rcac-train --from runs/<env>/<algo>/<run> [key=value …]     the same again, or with other values
 rcac-train resume=runs/<env>/<algo>/<run>                   go on where a run was stopped
+  either with --trust                                       run the module of env.id= that the folder of another names
 rcac-train -m env=<name> algo=<name>,<name> seed=range(10)  a run for every combination, many at a time
 
 Trains a policy that earns as much as it can while every cost stays within its budget, in the worst case over the
@@ -48,6 +49,7 @@ Plays episodes with trained policies and puts return and costs beside the budget
 model, also computes the exact values in the nominal model and in the worst case. Writes evaluation.csv in the folder
 given; for several runs or with sweeps also evaluation.md and figures, with statistics over the seeds of each method.
 Other conditions than those of the training: env.kwargs.noise_high=0.1, uncertainty=kl_ball, …
+--trust runs the modules that the runs name in env.id, where those are not installed but in the current folder.
 
   rcac-evaluate run=runs/cartpole/rcac_npg/<run> episodes=100 record=true
   rcac-evaluate run=runs/cartpole sweep.noise=0,0.02,0.04,0.06,0.08,0.1 sweep.wind=0,1,2

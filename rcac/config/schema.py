@@ -33,6 +33,7 @@ class Top:
     keep: int = MISSING
     resume: str | None = None
     loggers: list[str] = MISSING
+    strict: bool = False
     env: Any = MISSING
     algo: Any = MISSING
     uncertainty: Any = None
@@ -41,6 +42,12 @@ class Top:
 @dataclass
 class ComposedEnv(Env):
     deep: dict[str, Any] | None = None  # defaults of `algo` for deep methods here
+
+
+def switches() -> set[str]:
+    """Keys that are true or false."""
+    kinds = [("", Top), ("env.", Env), *(("algo.", family) for family in FAMILIES.values())]
+    return {f"{prefix}{each.name}" for prefix, kind in kinds for each in dataclasses.fields(kind) if each.type is bool}
 
 
 def algo_schema(row: dict[str, Any], name: str) -> type:

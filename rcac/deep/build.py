@@ -12,12 +12,12 @@ from rcac import registry
 from rcac.deep.critics import Critics
 from rcac.deep.custom import name_of
 from rcac.deep.distributions import Distribution, distribution
-from rcac.deep.networks import Actor, Body, Preprocess, body_maker
+from rcac.deep.networks import Actor, Body, Preprocess, StandardBody, body_maker
 from rcac.deep.resume import load_arrays
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Actions, Encoder, History, action_codec
 from rcac.errors import InputError
-from rcac.spaces import space_card, space_from_card
+from rcac.spaces import LARGEST, space_card, space_from_card
 
 # Settings that a card needs to build the actor again
 SHAPE = ("actor_hidden", "activation", "layer_norm", "history", "gaussian_scale", "squash", "network")
@@ -108,6 +108,25 @@ def check_tensors(tensors: dict[str, np.ndarray]) -> None:
         raise InputError("preprocess.std: 0 or less given, positive numbers expected")
 
 
+def _check_sizes(between: Interface, settings: DeepSettings, tensors: dict[str, np.ndarray]) -> None:
+    """Hold what a card says about our network against the arrays, before memory is asked for."""
+    inputs, widths, given = between.history.size, settings.actor_hidden, sum(array.size for array in tensors.values())
+    if inputs > LARGEST or len(widths) > len(tensors) or max([*widths, 1]) > given:
+        raise InputError(f"network: {inputs} inputs, layers {str(widths)[:60]} given, {given} numbers found")
+    preprocess = Preprocess(between.encoder, between.history)
+    with torch.device("meta"):  # shapes alone
+        body = StandardBody(preprocess.inputs, preprocess.structured, widths, settings.activation, settings.layer_norm)
+    needed = {f"body.{name}": tuple(tensor.shape) for name, tensor in body.state_dict().items()}
+    needed["head.weight"] = (
+        distribution(between.actions).outputs - tensors.get("log_std", np.zeros(0)).size,
+        body.out_features,
+    )
+    for name, shape in needed.items():
+        found = tensors[name].shape if name in tensors else None
+        if found != shape:
+            raise InputError(f"{name}: shape {found} given, {shape} expected by the network")
+
+
 def actor_from_card(
     card: dict[str, Any], tensors: dict[str, np.ndarray], network: Any = None
 ) -> tuple[Interface, Actor]:
@@ -115,6 +134,8 @@ def actor_from_card(
     settings = DeepSettings(**card["network"])
     observation, action = (space_from_card(card["spaces"][name]) for name in ("observation", "action"))
     between = interface(observation, action, settings)
+    if settings.network is None and network is None:
+        _check_sizes(between, settings, tensors)
     if settings.network is not None and network is None:
         try:
             network = registry.network(settings.network)

@@ -38,12 +38,12 @@ def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: 
         numbers[f"budget/{n}/discounted"] = float(budget * kappa)
     for n, estimate in enumerate(stats.estimates):
         name, sign = ("return", -1.0) if n == 0 else (f"cost/{n}", 1.0)
-        numbers[f"{name}/estimate"] = float(sign * estimate)
+        numbers[f"{name}/estimate"] = 0.0 + float(sign * estimate)  # never −0
         numbers[f"critic/{n}/loss"] = float(stats.losses[n])
         numbers[f"critic/{n}/norm"] = float(stats.norms[n])
         if episodes.count:
-            numbers[f"{name}/episode"] = float(sign * episodes.mean()[n])
-            numbers[f"{name}/discounted"] = float(sign * episodes.mean_discounted()[n])
+            numbers[f"{name}/episode"] = 0.0 + float(sign * episodes.mean()[n])
+            numbers[f"{name}/discounted"] = 0.0 + float(sign * episodes.mean_discounted()[n])
     if episodes.count:
         numbers["episode/length"] = episodes.mean_length()
     return numbers
@@ -52,14 +52,14 @@ def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: 
 def trial(measured: Measured, name: str) -> dict[str, float]:
     """Metrics of a candidate's trial: `trial`, or `other` for the way of acting that is not deployed."""
     costs = {f"{name}/cost/{n}": float(cost) for n, cost in enumerate(measured.plain[1:], start=1)}
-    return {f"{name}/return": -float(measured.plain[0]), f"{name}/length": measured.length, **costs}
+    return {f"{name}/return": 0.0 - float(measured.plain[0]), f"{name}/length": measured.length, **costs}
 
 
 def terms(
     measured: np.ndarray, budgets: np.ndarray, names: list[str], worst: np.ndarray | None = None
 ) -> tuple[Term, ...]:
     """The score by episode sums (K,), cost form; `worst` (K,) those of each cost's worst context."""
-    found = [Term(names[0], -float(measured[0]), None, True)]
+    found = [Term(names[0], 0.0 - float(measured[0]), None, True)]
     for n, budget in enumerate(budgets.tolist(), start=1):
         value, largest = float(measured[n]), None if worst is None else float(worst[n])
         found.append(Term(names[n], value, budget, value <= budget, largest))
@@ -73,22 +73,27 @@ def summary(
     notes: list[str],
     deploy: str,
     other: list[float] | None,
+    window: list[float],
+    ended: int,
     **facts: Any,
 ) -> dict[str, Any]:
     """The result as plain data; return and costs are those of the policy handed out, once it has been measured, acting as it
-    is deployed; `other` (K,) what it has when it acts the other way."""
-    measured = best.measured if best else []
+    is deployed; `other` (K,) what it has when it acts the other way. Before that, means (K,) of the `ended` episodes in the
+    `window`, which say what was measured, but not of one policy."""
+    measured = best.measured if best else window
     way = "stochastic" if deploy == "deterministic" else "deterministic"
+    excess = np.array(measured[1:]) - budgets if measured else np.zeros(0)
     return {
         **facts,
         "labels": names,
         "tried": best is not None and best.tried,
-        "measured_episodes": best.episodes if best else 0,
-        "return": -measured[0] if measured else None,
+        "measured_episodes": best.episodes if best else ended,
+        "return": 0.0 - measured[0] if measured else None,
         "costs": measured[1:],
         "budgets": budgets.tolist(),
-        "feasible": bool(np.all(np.array(measured[1:]) <= budgets)) if measured else None,
+        "feasible": bool(np.all(excess <= 0)) if best else None,
+        "violation": max(0.0, float(np.max(excess, initial=0.0))) if measured else None,
         "deploy": deploy,
-        way: None if other is None else {"return": -other[0], "costs": other[1:]},
+        way: None if other is None else {"return": 0.0 - other[0], "costs": other[1:]},
         "note": "; ".join(notes) or None,
     }

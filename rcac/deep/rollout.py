@@ -17,6 +17,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rcac.deep.spaces import Actions, Encoder, History, picked
+from rcac.envs.contexts import contexts_of, set_contexts
+from rcac.envs.failure import StepsLost
+from rcac.envs.replay import OPTION, Episode, places
 from rcac.errors import InputError
 from rcac.learner import State
 
@@ -53,15 +56,21 @@ class Rollout:
         dtype = encoder.dtype if history.length == 1 else np.float32
         self.observations = np.zeros((envs.num_envs, history.size), dtype)  # (n, d) where the environments are
         self.resetting = np.zeros(envs.num_envs, dtype=bool)  # (n,) the next step only resets this one
+        self.played: list[np.ndarray] = []  # (n, …) own actions of the last steps, as long as any episode needs them
+        self.lengths = np.zeros(envs.num_envs, dtype=np.int64)  # (n,) actions of the episodes in progress
+        self._recorded = False  # whether they are needed
+        self.inexact: str | None = None  # why episodes did not go on where a saved state had left them
 
     def reset(self, seed: int) -> np.ndarray:
         """Begin anew; returns the first observations (n, d)."""
         try:
             observations, _ = self.envs.reset(seed=seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised(error, "reset ") from error
         self.observations = self.history.first(self._encoded(observations))
         self.resetting = np.zeros(self.envs.num_envs, dtype=bool)
+        self.played, self.lengths = [], np.zeros(self.envs.num_envs, dtype=np.int64)
+        self._recorded = not hasattr(self.envs, "get_state") and places(self.envs) is not None
         return self.observations
 
     def collect(self, act: Act, length: int) -> Trajectory:
@@ -99,7 +108,9 @@ class Rollout:
                     if history.length > 1:
                         frame = history.next(observations[t, env][None], described[env][None], frame)
                     final.append(frame[0])
+                self._remember(actions[t], done)
             else:
+                self._remember(actions[t], self.resetting)
                 self.resetting = done
             self.steps += 1
         costs[:, ~valid] = 0.0
@@ -110,13 +121,20 @@ class Rollout:
         begins = observations[1:][begun]
         return Trajectory(observations, actions, costs, terminated, truncated, valid, places, ends, begins, begun)
 
+    def _remember(self, actions: np.ndarray, begun: np.ndarray) -> None:
+        """An action of every environment; `begun`: where it led to the first observation of an episode."""
+        if self._recorded:
+            self.lengths = np.where(begun, 0, self.lengths + 1)
+            self.played.append(actions.copy())
+            del self.played[: len(self.played) - int(self.lengths.max())]
+
     def _step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         try:
             return self.envs.step(self.actions.raw(actions))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised(error) from error
 
-    def _raised(self, error: Exception, what: str = "") -> InputError:
+    def _raised(self, error: BaseException, what: str = "") -> InputError:
         return InputError(f"{self.name} {what}raised at step {self.steps}: {type(error).__name__}: {error}")
 
     def _encoded(self, observations: Any) -> np.ndarray:
@@ -214,23 +232,56 @@ class Rollout:
             )
 
     # Saving: an environment that has `get_state` and `set_state` (a dict of arrays and plain data) continues in the
-    # middle of its episodes. Any other has to begin new ones, and the state says `exact: false`.
+    # middle of its episodes, and so do copies of any other, whose episodes are played again (`rcac.envs.replay`). A
+    # vector environment of another kind has to begin new ones, and the state says `exact: false`.
 
     def state(self) -> State:
         tensors = {"observations": self.observations.copy(), "resetting": self.resetting.copy()}
-        data: dict[str, Any] = {"steps": self.steps, "exact": hasattr(self.envs, "get_state"), "environment": {}}
-        if data["exact"]:
-            for key, value in self.envs.get_state().items():  # type: ignore[attr-defined]
+        data: dict[str, Any] = {"steps": self.steps, "exact": True, "environment": {}, "places": None}
+        if hasattr(self.envs, "get_state"):
+            for key, value in self.envs.get_state().items():
                 if isinstance(value, np.ndarray):
                     tensors[f"environment.{key}"] = value.copy()
                 else:
                     data["environment"][key] = value
+        elif (found := places(self.envs)) is not None:
+            data["places"] = [list(place) for place in found]
+            shape = (len(self.played), self.envs.num_envs, *self.actions.own_shape)
+            tensors["played"] = np.array(self.played, dtype=self.actions.own_dtype).reshape(shape)
+            tensors["lengths"] = self.lengths.copy()
+            tensors |= {f"context.{name}": values for name, values in contexts_of(self.envs).items()}
+        else:
+            data["exact"] = False
         return State(tensors, data)
 
     def load(self, state: State) -> None:
-        self.steps = int(state.data["steps"])
-        if state.data["exact"]:
+        self.steps, self.inexact = int(state.data["steps"]), None
+        if not state.data["exact"]:
+            self.inexact = "its environment cannot be saved in the middle of an episode"
+        elif state.data["places"] is not None:
+            self._play_again(state)
+        else:
             start = "environment."
             arrays = {name[len(start) :]: x for name, x in state.tensors.items() if name.startswith(start)}
             self.envs.set_state({**arrays, **state.data["environment"]})  # type: ignore[attr-defined]
+        if self.inexact is None:
             self.observations, self.resetting = state.tensors["observations"], state.tensors["resetting"]
+
+    def _play_again(self, state: State) -> None:
+        """Bring every environment to where it was, and see whether it is."""
+        self.played, self.lengths = list(state.tensors["played"]), state.tensors["lengths"]
+        start, episodes = "context.", {}
+        contexts = {name[len(start) :]: x for name, x in state.tensors.items() if name.startswith(start)}
+        if contexts:
+            set_contexts(self.envs, contexts)
+        every = [self.actions.raw(actions) for actions in self.played]
+        for env, (first, number) in enumerate(state.data["places"]):
+            own = every[len(every) - int(self.lengths[env]) :]
+            episodes[first] = Episode(number, [actions[env] for actions in own])
+        seeds = [first for first, _ in state.data["places"]]
+        observations, _ = self.envs.reset(seed=seeds, options={OPTION: episodes})
+        if isinstance(self.envs, StepsLost):
+            self.envs.elapsed, self.envs.resetting = self.lengths.copy(), state.tensors["resetting"].copy()
+        frames = self._encoded(observations)
+        if not np.array_equal(frames, state.tensors["observations"][:, : self.encoder.size]):
+            self.inexact = "its environment did not repeat itself from the same seeds and actions"

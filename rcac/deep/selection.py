@@ -76,12 +76,12 @@ def best(
     return min((candidate for candidate in candidates if candidate is not None), key=rank, default=None)
 
 
-def notes(candidates: Iterable[Candidate | None], chosen: Candidate | None, wanted: int) -> list[str]:
-    """What a reader of the result should know about how little it may mean."""
+def notes(candidates: Iterable[Candidate | None], chosen: Candidate | None, wanted: int, ended: int) -> list[str]:
+    """What a reader of the result should know about how little it may mean; `ended`: episodes in the window."""
     if chosen is None:
-        return ["no window of episodes was filled"]
+        return [f"the window of {wanted} episodes was not filled, {ended} ended" if ended else "no episode has ended"]
     found: list[str] = []
-    returns = [-candidate.measured[0] for candidate in candidates if candidate is not None]
+    returns = [0.0 - candidate.measured[0] for candidate in candidates if candidate is not None]
     if len(returns) > 1 and not np.any(returns):  # nothing was earned; all at the same good return is no fault
         found.append(f"return {returns[0]:.1f} at every candidate")
     if chosen.episodes < wanted:

@@ -59,7 +59,7 @@ from rcac.envs.contexts import parameters
 from rcac.envs.failure import StepsLost
 from rcac.errors import InputError
 from rcac.labels import episode_labels
-from rcac.learner import State, Step
+from rcac.learner import NOTHING, State, Step
 from rcac.seeds import ACTIONS, CONTEXTS, MINIBATCHES, NETWORKS, environment_seed, stream
 
 AVERAGED = 20  # parts of a run, over one of which policies are averaged
@@ -123,6 +123,7 @@ class Trainer:
         if states and actions.kind == "categorical" and settings.history == 1 and not settings.calibrate:
             self.model = EmpiricalModel(states, actions.choices[0], count)
         self.skipped = self.position = 0
+        self.inexact: str | None = None  # why a resumed training is not what it would have been uninterrupted
         self.batch_steps = settings.rollout_length * n
         self._plan_trials(n)
         self.average: AveragedModel | None = None
@@ -398,7 +399,7 @@ class Trainer:
         self.position += taken
         metrics = report.trial(measured, "other" if last else "trial")
         metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
-        return Step(metrics, report.terms(sums, self.budgets, self.labels), "nothing")
+        return Step(metrics, report.terms(sums, self.budgets, self.labels), NOTHING)
 
     def _measure(self, tensors: dict[str, np.ndarray], deterministic: bool, rounds: int, length: int) -> Measured:
         """The first episodes of every environment."""
@@ -424,15 +425,24 @@ class Trainer:
             chosen,
             self.budgets,
             self.labels,
-            notes(self.selection.candidates, chosen, self.settings.window),
+            self._notes(chosen),
             self.settings.deploy,
             self.other,
+            self._measured(np.zeros(len(self.labels))).tolist() if self.episodes.finished else [],
+            len(self.episodes.finished),
             reason="all steps taken" if self.finished else "in progress",
             steps=self.position,
             episodes=self.episodes.count,
             best_at=chosen.position if chosen else self.position,
             skipped=self.skipped,
         )
+
+    def _notes(self, chosen: Candidate | None) -> list[str]:
+        """What a reader of the result should know."""
+        found = notes(self.selection.candidates, chosen, self.settings.window, len(self.episodes.finished))
+        if self.total > self.settings.total_steps:
+            found.append(f"total_steps {self.settings.total_steps}, but one rollout takes {self.batch_steps}")
+        return found
 
     def policy(self) -> State:
         """The best candidate; the present policy while no window of episodes has been filled."""
@@ -482,7 +492,7 @@ class Trainer:
             "position": self.position,
             "skipped": self.skipped,
             "other": self.other,
-            "exact": data["rollout"]["exact"],
+            "inexact": self.inexact,
         }
         return State({**tensors, "initial": self.initial.copy()}, {**data, **own})
 
@@ -491,7 +501,8 @@ class Trainer:
         self.initial = np.array(state.tensors["initial"])
         self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
         self.other = state.data["other"]
-        if not state.data["exact"]:
+        self.inexact = self.rollout.inexact or state.data["inexact"]
+        if self.rollout.inexact is not None:
             self.restart_environments()
 
     def restart_environments(self) -> None:

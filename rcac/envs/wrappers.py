@@ -224,7 +224,7 @@ class Guard(_CostWrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         try:
             observation, info = super().reset(seed=seed, options=options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fault(f"reset raised {error!r}") from error
         self._check("observation", observation)
         return observation, info
@@ -234,7 +234,7 @@ class Guard(_CostWrapper):
             observation, reward, terminated, truncated, info = super().step(action)
         except EnvironmentFault:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.fault(f"step raised {error!r}") from error
         self._check("observation", observation)
         self._check("reward", reward)

@@ -37,11 +37,11 @@ class Settings(CertificateSettings):
     deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
 
 
-def main(settings: Settings, changes: list[str]) -> int:
+def main(settings: Settings, changes: list[str], trust: bool = False) -> int:
     root = Path(settings.run).resolve()
     if not robustness.is_run(root):
         raise InputError(f"run: {settings.run!r} given, the folder of one run expected with certify")
-    run = _read(root, changes)
+    run = _read(root, changes, trust)
     made = _certified(run, settings)
     about = {
         "run": run.name,
@@ -61,14 +61,14 @@ def main(settings: Settings, changes: list[str]) -> int:
     return NOT_CERTIFIED if settings.certify == "strict" and not made.certified else 0
 
 
-def _read(root: Path, changes: list[str]) -> Run:
+def _read(root: Path, changes: list[str], trust: bool) -> Run:
     """The run, with uncertain parameters in the place of any other set."""
     saved, given = configuration.load(root).get("uncertainty"), configuration.parse(changes)
     if unfit := [value for key, value in given if key == "uncertainty" and value != "parameters"]:
         raise InputError(f"uncertainty: {unfit[0]} given, parameters expected with certify")
     trained = isinstance(saved, dict) and saved.get("name") == "parameters"
     anew = any(key in ("uncertainty", "uncertainty.ranges") for key, _ in given)  # nothing is left of the run's box
-    [run] = robustness.find(root, ["uncertainty=parameters", *changes] if anew or not trained else changes)
+    [run] = robustness.find(root, ["uncertainty=parameters", *changes] if anew or not trained else changes, trust)
     return run
 
 

@@ -42,11 +42,12 @@ class Asked(NamedTuple):
 
 
 def main(overrides: list[str]) -> int:
-    settings, changes, sweeps = read(overrides)
+    settings, changes, sweeps = read(text for text in overrides if text != "--trust")
+    trust = "--trust" in overrides
     if isinstance(settings, certify_command.Settings):
-        return certify_command.main(settings, changes)
+        return certify_command.main(settings, changes, trust)
     root = Path(settings.run).resolve()
-    runs = robustness.find(root, changes)
+    runs = robustness.find(root, changes, trust=trust)
     alone = robustness.is_run(root)
     if settings.record:
         if not alone:

@@ -6,13 +6,15 @@ numbers), so that differences between them are less noisy than each of them. The
 environment draws alike: a copy that falls earlier, or a perturbation that draws, leads elsewhere.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rcac.envs.wrappers import EnvironmentFault
 from rcac.errors import InputError
 from rcac.seeds import evaluation_seed
 
@@ -38,9 +40,12 @@ def play(
     sums, lengths, factor = None, np.zeros(num_envs, dtype=np.int64), np.ones(num_envs)
     finished: list[tuple[np.ndarray, int]] = []
     resetting, began = np.zeros(num_envs, dtype=bool), np.ones(num_envs, dtype=bool)
-    observations, _ = envs.reset(seed=evaluation_seed(seed, episodes))
+    with _explained():
+        observations, _ = envs.reset(seed=evaluation_seed(seed, episodes))
     while quota.any():
-        observations, rewards, terminated, truncated, infos = envs.step(act(observations, began))
+        actions = act(observations, began)
+        with _explained():
+            observations, rewards, terminated, truncated, infos = envs.step(actions)
         began = resetting  # the step after an episode's end only resets
         live = ~resetting & (quota > 0)
         if live.any():  # where all copies reset, nothing is reported
@@ -56,6 +61,17 @@ def play(
             sums[index], factor[index], lengths[index] = 0.0, 1.0, 0
             quota[index] -= 1
     return Episodes(np.array([own for own, _ in finished]), np.array([length for _, length in finished]))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """What an environment raises that nobody guards."""
+    try:
+        yield
+    except (EnvironmentFault, InputError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise EnvironmentFault(f"the environment raised {error!r}") from error
 
 
 def acting(policy: Any) -> Callable[[Any, np.ndarray], Any]:

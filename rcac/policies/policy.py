@@ -122,7 +122,7 @@ def load_policy(path: str | Path, deterministic: bool | None = None, seed: int =
     state = RunFolder(path).read_policy()
     try:
         return Policy(state, deterministic, seed, network)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
         if isinstance(error, InputError) and not str(error).startswith("space:"):
             raise InputError(f"{path}: {error}") from error
         raise InputError(f"{path / CARD}: not the card of a policy ({error!r})") from error

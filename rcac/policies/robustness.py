@@ -16,7 +16,9 @@ from rcac.policies.episodes import check_spaces
 from rcac.policies.perturbations import Condition
 from rcac.policies.policy import load_policy
 from rcac.policies.scores import Settings, TermScore, score
+from rcac.policies.unchanged import check_unchanged, flat
 from rcac.report import style
+from rcac.runs import modules
 from rcac.runs.build import make_uncertainty
 from rcac.runs.config import Config
 from rcac.runs.environments import env_label, open_env
@@ -46,22 +48,25 @@ class Record(NamedTuple):
 # Finding runs
 
 
-def find(root: Path, changes: Sequence[str]) -> list[Run]:
-    """The run in `root`, or all finished ones below it. Those that are left out are named on stderr."""
+def find(root: Path, changes: Sequence[str], trust: bool = False) -> list[Run]:
+    """The run in `root`, or all finished ones below it. Those that are left out are named on stderr.
+
+    Modules that their configurations name are imported as `rcac.runs.modules` says; with `trust`, now and later."""
     composed: Composed = {}
+    named = [change for change in changes if change.startswith("env.id=")]
     if is_run(root):
         RunFolder.open(root)
-        return labelled([_read(root, root, changes, composed)])
+        return labelled([_read(root, root, changes, composed, trust)])
     runs = []
     for folder in sorted({path.parent for name in ("versions.json", POLICY) for path in root.rglob(name)}):
         try:
             _check_finished(folder)
-            run = _read(folder, root, [], composed)
+            run = _read(folder, root, named, composed, trust)
             open_env(run.config.env).env.close()
         except InputError as error:
             _say(f"left out: {folder.relative_to(root)}: {error}")
             continue
-        runs.append(_read(folder, root, changes, composed) if changes else run)
+        runs.append(_read(folder, root, changes, composed, trust) if changes else run)
     if not runs:
         raise InputError(f"run: {str(root)!r} given, the folder of a run or one above finished runs expected")
     return _distinct(labelled(runs))
@@ -80,13 +85,18 @@ def _check_finished(folder: Path) -> None:
             raise InputError(f"not finished, it was stopped at {ending.get('position')}")
 
 
-def _read(folder: Path, root: Path, changes: Sequence[str], composed: Composed) -> Run:
+def _read(folder: Path, root: Path, changes: Sequence[str], composed: Composed, trust: bool) -> Run:
     saved = configuration.load(folder)
     load_policy(folder)
+    check_unchanged(folder, saved)
+    if trust:
+        modules.trust(saved["env"].get("id"), folder)
+    elif not any(change.startswith("env.id=") for change in changes):
+        modules.admit(saved["env"].get("id"), folder)
     groups = {key: saved.get(key) for key in ("env", "uncertainty")}
     key = repr((groups, changes))
     config = composed[key] if key in composed else composed.setdefault(key, configuration.compose(changes, groups))
-    trained = {**_flat(saved["algo"]), **_flat({"uncertainty": saved.get("uncertainty")})}
+    trained = {**flat(saved["algo"]), **flat({"uncertainty": saved.get("uncertainty")})}
     trained = {key: value for key, value in trained.items() if key not in INCIDENTAL}
     seed = saved.get("seed")
     name = folder.name if folder == root else folder.relative_to(root).as_posix()
@@ -97,7 +107,7 @@ def labelled(runs: Iterable[Run]) -> list[Run]:
     """Runs with the names of their groups, in the order of the methods' looks."""
     found: list[Run] = []
     for env, same_env in _by(runs, lambda run: env_label(run.config.env)).items():
-        for words, here in _differences(same_env, lambda run: _flat(vars(run.config.env))):
+        for words, here in _differences(same_env, lambda run: flat(vars(run.config.env))):
             place = f"{env} {words}".strip()
             for algo, same in _by(here, lambda run: str(run.trained["name"])).items():
                 for setting, members in _differences(same, lambda run: run.trained):
@@ -133,14 +143,6 @@ def _differences(runs: Sequence[Run], flat: Callable[[Run], dict[str, Any]]) -> 
     differing = [key for key in keys if any(s.get(key) != settings[0].get(key) for s in settings)]
     words = [", ".join(f"{key.split('.')[-1]}={s.get(key)}" for key in differing) for s in settings]
     return [(w, [r for r, own in zip(runs, words, strict=True) if own == w]) for w in dict.fromkeys(words)]
-
-
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` is `{"a.b": 1}`."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 # Scoring

@@ -104,7 +104,7 @@ def _by_episodes(condition: Condition, policy: Policy, settings: Settings, probl
     finally:
         close(envs)
     share = terms.within(sums)
-    sums = sums * terms.signs
+    sums = sums * terms.signs + 0.0  # never −0
     error = sums.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(len(terms.labels), np.nan)
     known = problem is not None and condition.wrap is None
     exact = _exact(condition, policy, problem) if known else [{}] * len(terms.labels)  # type: ignore[arg-type]
@@ -162,4 +162,4 @@ def _exact(condition: Condition, policy: Policy, problem: RCMDP) -> list[dict[st
     found = {"nominal": signs * evaluate_exactly(problem, table).returns}
     if row is not None:
         found["worst_case"] = signs * evaluate_exactly(problem, table, make_uncertainty(problem, row)).returns
-    return [{name: float(values[k]) for name, values in found.items()} for k in range(len(signs))]
+    return [{name: float(values[k]) + 0.0 for name, values in found.items()} for k in range(len(signs))]

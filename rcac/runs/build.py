@@ -99,13 +99,16 @@ def files_digest(row: dict[str, Any]) -> dict[str, str]:
     return {f"{key}_file": hashlib.sha256(path.read_bytes()).hexdigest()[:16] for key, path in named.items()}
 
 
+def env_digest(env: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(env, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def identity(config: Config, env: gym.Env | VectorEnv) -> dict[str, Any]:
-    text = json.dumps(asdict(config.env), sort_keys=True)
     observation, action = _spaces(env)
     return {
         "env": config.env.name,
         "env_id": env_id(config.env),
-        "env_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "env_hash": env_digest(asdict(config.env)),
         "algo": config.algo["name"],
         "observations": str(observation),
         "actions": str(action),

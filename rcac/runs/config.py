@@ -41,14 +41,15 @@ class Env:
     temperature: float | None = None  # of the KL penalty, unless uncertainty.temperature is given
     budgets: list[float] | None = None  # on an episode's sum of each cost; null: the model's, which are discounted
     failure_budget: float | None = None  # steps lost to termination per episode, at most: a cost of its own; null: none
-    ranges: dict[str, Any] = field(default_factory=dict)  # of parameters, for uncertainty=parameters: [low, high(, log)]
+    ranges: dict[str, Any] = field(
+        default_factory=dict
+    )  # of parameters, for uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
     cost_names: list[str] | None = (
         None  # what to call the costs; they may stand under these names in info, or in info["costs"]
     )
     vectorization: str = "auto"  # vector (its own), sync, async (a process for each copy); auto: the first it has
     kwargs: dict[str, Any] = field(default_factory=dict)  # the environment's own arguments
-
 
     def limits(self) -> tuple[list[float], list[str] | None]:
         """The budgets of all costs, that on failure last, and what the costs are called."""
@@ -73,6 +74,7 @@ class Config:
     algo: dict[str, Any]  # name, and the fields of the family's settings
     uncertainty: dict[str, Any] | None  # name, and the set's parameters; None for deep methods
     loggers: list[str] = field(default_factory=lambda: list(LOGGERS))  # where metrics go
+    strict: bool = False  # the exit code is 5 unless the policy handed out is within its budgets
 
     def plain(self) -> dict[str, Any]:
         """What is saved with a run, and enough to repeat it."""
@@ -126,6 +128,7 @@ def check(config: Config) -> None:
     """What each value can be alone."""
     every, steps = config.checkpoint_every, config.env.max_episode_steps
     _require("seed", config.seed, 0 <= config.seed < 1 << 63, "a whole number from 0 to 2⁶³ − 1")
+    _require("runs", repr(config.runs), bool(config.runs.strip()), "the name of a folder")
     _require("keep", config.keep, config.keep >= 1, "a whole number ≥ 1")
     _require("checkpoint_every", every, every is None or every >= 1, "a whole number ≥ 1, or null")
     _require("env.max_episode_steps", steps, steps is None or steps >= 1, "a whole number ≥ 1, or null")

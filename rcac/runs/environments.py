@@ -4,7 +4,6 @@ import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +16,11 @@ from rcac.contexts import Parameters
 from rcac.envs import register_rcmdp
 from rcac.envs.contexts import declared_ranges
 from rcac.envs.failure import StepsLost
+from rcac.envs.replay import Replay
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
 from rcac.errors import InputError
 from rcac.problem import RCMDP
+from rcac.runs import modules
 from rcac.runs.config import Env
 from rcac.runs.given import OneCopy
 
@@ -31,10 +32,8 @@ def env_id(env: Env) -> str:
     if env.path is None:
         if env.id is None:
             raise InputError("env.id: not given, an id of Gymnasium's registry expected")
-        module, _, name = env.id.rpartition(":")
-        if module:
-            import_module(module)  # as Gymnasium does; it registers its environments
-        return name
+        modules.load(env.id)  # as Gymnasium does; it registers its environments
+        return env.id.rpartition(":")[2]
     path = Path(env.path).resolve()
     name = f"custom/{''.join(c if c.isalnum() else '_' for c in path.stem)}-v0"
     known = gym.registry.get(name)
@@ -57,8 +56,9 @@ def make_env(env: Env, **more: Any) -> gym.Env:
         return gym.make(env_id(env), **_arguments(env), **more)
 
 
-def make_envs(env: Env, num_envs: int) -> VectorEnv:
-    """Several copies, stepped together. What single copies do is guarded; a vector version guards itself."""
+def make_envs(env: Env, num_envs: int, *, replay: bool = False) -> VectorEnv:
+    """Several copies, stepped together. What single copies do is guarded; a vector version guards itself. With `replay`
+    copies can be saved in the middle of an episode, by seeds of their own for every episode."""
     with _explained(env):
         name = env_id(env)
         spec = gym.spec(name)
@@ -70,6 +70,7 @@ def make_envs(env: Env, num_envs: int) -> VectorEnv:
             reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
             raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
         wrappers = _wrappers(env) if mode != "vector" else []
+        wrappers = [*wrappers, Replay] if replay and mode != "vector" else wrappers
         made = gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
         if env.failure_budget is None:
             return made
@@ -130,7 +131,7 @@ def check_costs(env: Env, single: gym.Env) -> None:
         *_, info = single.step(single.action_space.sample())
     except EnvironmentFault as fault:
         raise InputError(f"env: {fault}") from fault
-    except Exception as error:  # without budgets no guard says where
+    except (Exception, SystemExit) as error:  # without budgets no guard says where
         raise InputError(f"env: {env_id(env)}, episode 1, step {step}: raised {error!r}") from error
     if env.budgets and len(info["costs"]) != len(env.budgets):
         count = len(info["costs"])
@@ -174,7 +175,7 @@ def _explained(env: Env) -> Iterator[None]:
         raise InputError(f"env.id: {env.id} given: {error}") from error
     except TypeError as error:
         raise InputError(f"env.kwargs: {env.kwargs} given: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"env: {env.id or env.path} cannot be made: {type(error).__name__}: {error}") from error
 
 

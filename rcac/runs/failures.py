@@ -33,11 +33,19 @@ def user_error(error: BaseException) -> UserError | None:
             line, code = f"too few file handles ({error.strerror}); ulimit -n allows more", 1
         case MemoryError():
             line, code = " ".join(["out of memory", *map(str, error.args[:1])]), 1
+        case RuntimeError() if _no_memory(error):
+            line, code = f"out of memory ({str(error)[:200]})", 1
         case KeyboardInterrupt():
             line, code = "stopped at once", 130
         case _:
             return None
     return UserError(" ".join(line.split()), code)
+
+
+def _no_memory(error: BaseException) -> bool:
+    """As torch says it."""
+    words = str(error).lower()
+    return any(each in words for each in ("allocate memory", "out of memory", "bad_alloc"))
 
 
 @contextlib.contextmanager
@@ -59,7 +67,7 @@ def explained(learner: Learner, folder: Path | None) -> Iterator[None]:
                 raise TrainingStopped(f"no space left ({error.strerror}: {error.filename}), {where}") from error
             case OSError(errno=errno.EMFILE | errno.ENFILE):
                 raise TrainingStopped(f"too few file handles, ulimit -n allows more, {where}") from error
-            case MemoryError():
+            case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or _no_memory(error):
                 raise TrainingStopped(f"out of memory, {where}") from error
             case FileNotFoundError() if folder is not None and not folder.is_dir():
                 raise TrainingStopped(

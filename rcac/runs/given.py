@@ -36,7 +36,7 @@ def register(env: EnvGiven, cost_names: Sequence[str] | None = None) -> Register
         raise InputError(f"env: {env!r} given, an id, a function that makes an Env, or a VectorEnv expected")
     try:
         single = env()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"env: {env!r} raised {error!r}, an Env expected from it") from error
     if not isinstance(single, gym.Env):
         raise InputError(f"env: {env!r} made {single!r}, an Env of Gymnasium's expected")

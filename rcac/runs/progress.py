@@ -13,7 +13,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rcac.learner import Learner, Step, Term
+from rcac.labels import larger_is_better
+from rcac.learner import NOTHING, Learner, Step, Term
 from rcac.runs.loop import Callback
 
 BAR_SECONDS = 0.1
@@ -24,20 +25,26 @@ def value_text(term: Term) -> Text:
     """`40.1 (budget 42, met)`, coloured by whether the budget is met; where there are contexts, with the worst one's:
     `40.1, worst context 44.2 (budget 42, exceeded)`."""
     if term.budget is None:
-        return Text(f"{term.value:.4g}")
+        return Text(_number(term.value))
     if term.worst is None:
-        return _against(f"{term.value:.4g}", term.budget, term.met)
-    worst = _against(f"worst context {term.worst:.4g}", term.budget, term.worst <= term.budget)
-    return Text(f"{term.value:.4g}, ").append_text(worst)
+        return _against(_number(term.value), term.budget, term.met)
+    worst = _against(f"worst context {_number(term.worst)}", term.budget, term.worst <= term.budget)
+    return Text(f"{_number(term.value)}, ").append_text(worst)
 
 
 def _against(words: str, budget: float, met: bool) -> Text:
     return Text(f"{words} (budget {budget:.4g}, {'met' if met else 'exceeded'})", style="green" if met else "red")
 
 
+def _number(value: float) -> str:
+    """Four digits, and no −0."""
+    return f"{value:.4g}".replace("-0", "0") if value == 0 else f"{value:.4g}"
+
+
 def score_text(step: Step) -> Text:
     parts = [Text(f"{term.label} ").append_text(value_text(term)) for term in step.terms]
-    return Text("  ").join([*parts, Text(f"descending {step.descending}", style="cyan")])
+    aim = f"{'improving' if larger_is_better(step.descending) else 'reducing'} {step.descending}"
+    return Text("  ").join([*parts, Text("on trial" if step.descending == NOTHING else aim, style="cyan")])
 
 
 class _Rate(ProgressColumn):

@@ -47,7 +47,7 @@ def result_table(summary: dict[str, Any], title: str) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for term in terms(summary):
         table.add_row(Text(term.label), value_text(term))
-    verdict = Text("unknown, no episode has ended", style="yellow")
+    verdict = Text(f"unknown, {summary.get('note')}", style="yellow")
     if summary["feasible"] is not None:
         by = f", by {summary['violation']:.4g}" if summary.get("violation") else ""
         verdict = Text("yes", style="green") if summary["feasible"] else Text(f"no{by}", style="red")
@@ -66,5 +66,8 @@ def _shown(value: Any) -> str:
 
 def shown_path(path: Path) -> str:
     """Relative to where we are, if it is below."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # a folder that has been removed
+        return str(path)
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -17,6 +17,7 @@ from rcac.errors import InputError
 from rcac.files import replace_file
 from rcac.learner import State
 from rcac.runs import config as configuration
+from rcac.runs import modules as modules_of_ids
 from rcac.runs.build import Built, Modules, build
 from rcac.runs.checkpoint import clear_left_overs, latest
 from rcac.runs.config import Config
@@ -31,7 +32,6 @@ from rcac.runs.progress import ProgressView
 from rcac.runs.saving import Checkpoints
 from rcac.runs.signals import StopRequest
 
-NEW_EPISODES = "its environment cannot be saved in the middle of an episode: new episodes begin"
 CHECKPOINTS = 20  # in a run, unless checkpoint_every says otherwise
 MakeCallbacks = Callable[[Built], Sequence[Callback]]  # further callbacks, of what was built
 
@@ -49,6 +49,7 @@ class Trained(NamedTuple):
     progress: bool  # whether it was to be shown
     policy: State | None = None  # None if it was stopped before its first step
     history: dict[str, np.ndarray] = {}  # every metric by name, a value for each step  # noqa: RUF012
+    strict: bool = False  # whether a policy over budget is a failure
 
 
 class TrainedInMemory(NamedTuple):
@@ -78,6 +79,7 @@ def train(
         except BaseException:
             place.discard()
             raise
+        modules_of_ids.remember(config.env.id, place.path)
         return _illustrated(config, built, run_in_folder(config, built, place, callbacks(built)))
     finally:
         built.close()
@@ -93,6 +95,7 @@ def resume(
     """Continue a run from its last checkpoint, as it was configured."""
     folder = RunFolder.open(path)
     config = configuration.read_config(folder.path)
+    modules_of_ids.admit(config.env.id, folder.path)
     config = replace(config, progress=config.progress if progress is None else progress)
     built = build(config, modules)
     try:
@@ -133,9 +136,9 @@ def run_in_folder(
             clear_left_overs(folder.path)
             if resume and latest(folder.path) is not None:
                 _warn(console, checkpoints.resume(learner))
-                if not learner.state().data.get("exact", True):
-                    inexact = {"resumed": NEW_EPISODES}
-                    _warn(console, [NEW_EPISODES])
+                if reason := getattr(learner, "inexact", None):
+                    inexact = {"resumed": f"{reason}: new episodes began"}
+                    _warn(console, [inexact["resumed"]])
             else:  # or killed before its first checkpoint
                 checkpoints.save(learner)
             info = RunInfo(folder.path, built.labels, config.plain(), learner.position if resume else None)
@@ -165,7 +168,7 @@ def run_in_folder(
                 _warn(console, [f"no plots: {error}"])
                 history = {}
         summary = folder.read_json("summary.json")
-    return Trained(outcome, folder.path, summary, config.progress, policy, history)
+    return Trained(outcome, folder.path, summary, config.progress, policy, history, config.strict)
 
 
 def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
@@ -190,7 +193,10 @@ def _view(config: Config, console: Console) -> list[Callback]:
 
 def _summary(built: Built, outcome: Outcome, wall_time: float) -> dict[str, Any]:
     ending = {"finished": built.learner.finished, "reason": outcome.reason, "position": outcome.position}
-    return {**built.learner.summary(), "run": {**ending, "wall_time": round(wall_time, 3)}}
+    found = built.learner.summary()
+    if not built.learner.finished:  # by a signal or a callback, of which learners know nothing
+        found |= {key: outcome.reason for key in ("reason", "stop_reason") if key in found}
+    return {**found, "run": {**ending, "wall_time": round(wall_time, 3)}}
 
 
 def _warn(console: Console, lines: Sequence[str]) -> None:

@@ -373,7 +373,7 @@ def test_interrupted_or_not_the_weights_are_the_same(name):
     run(whole)
     run(first, updates=3)
     state = first.state()
-    assert state.data["exact"]
+    assert state.data["rollout"]["exact"]
     copied = State({k: v.copy() for k, v in state.tensors.items()}, json.loads(json.dumps(state.data)))
     run(first, updates=2)  # what has been saved does not move with the trainer
     second.load(copied)
@@ -403,8 +403,9 @@ def test_environments_that_cannot_be_saved_begin_anew():
     first, second = made(), made()
     run(first, updates=3)
     state = first.state()
-    assert state.data["exact"] is False
+    assert state.data["rollout"]["exact"] is False
     second.load(state)
+    assert second.inexact == second.state().data["inexact"] == "its environment cannot be saved in the middle of an episode"
     assert (second.rollout.observations == 0).all()
     assert (second.episodes.length == 0).all()
     run(second)
@@ -573,13 +574,27 @@ def test_a_result_that_means_little_says_so():
         return Candidate({}, [value, 0.0], 5.0, episodes, 0, [0.0, 0.0], tried)
 
     good, other, few = candidate(-3.0), candidate(-2.0), candidate(-3.0, 16)
-    assert notes([good, other], good, 64) == []
-    assert notes([candidate(0.0), candidate(0.0)], candidate(0.0), 64) == ["return -0.0 at every candidate"]
-    assert notes([candidate(-500.0), candidate(-500.0)], candidate(-500.0), 64) == []
-    assert notes([few, other], few, 64) == ["16 episodes, 64 wanted"]
-    assert "no trial" in notes([candidate(-1.0, tried=False)], candidate(-1.0, tried=False), 64)[0]
-    trainer = tiny("rcac", updates=2)
-    assert trainer.summary()["note"] == "no window of episodes was filled"
+    assert notes([good, other], good, 64, 64) == []
+    assert notes([candidate(0.0), candidate(0.0)], candidate(0.0), 64, 64) == ["return 0.0 at every candidate"]
+    assert notes([candidate(-500.0), candidate(-500.0)], candidate(-500.0), 64, 64) == []
+    assert notes([few, other], few, 64, 64) == ["16 episodes, 64 wanted"]
+    assert "no trial" in notes([candidate(-1.0, tried=False)], candidate(-1.0, tried=False), 64, 64)[0]
+    assert tiny("rcac", updates=2).summary()["note"] == "no episode has ended"
+
+
+def test_a_window_that_was_not_filled_says_so_and_what_was_measured():
+    trainer = Trainer(Constant(), [4.0], row("rcac", **{**TINY, "total_steps": 1, "window": 1000}), 0, 7)
+    trainer.step()
+    found = trainer.summary()
+    ended = found["measured_episodes"]
+    assert 0 < ended == found["episodes"] < 1000
+    assert f"the window of 1000 episodes was not filled, {ended} ended" in found["note"]
+    assert "total_steps 1, but one rollout takes 64" in found["note"]
+    assert found["feasible"] is None
+    assert (found["return"], found["costs"]) == (-trainer.episodes.mean()[0], trainer.episodes.mean()[1:].tolist())
+    assert found["violation"] == max(0.0, found["costs"][0] - 4.0)
+
+
 
 
 def test_budgets_on_discounted_sums():

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -41,6 +42,7 @@ from rcac.policies.robustness_tables import report, sweep_table
 from rcac.policies.scores import TermScore
 from rcac.report import style
 from rcac.runs import folder as runfolder
+from rcac.runs.build import env_digest
 from rcac.runs.folder import RunFolder
 from rcac.runs.plots import BUDGET
 from rcac.seeds import evaluation_seed
@@ -83,7 +85,8 @@ def made(root: Path, text: str, policy: State, **summary) -> Path:
     config = compose(text.split())
     with RunFolder.create(root, config.env.name, config.algo["name"], config.seed) as folder:
         folder.write_text("config.yaml", yaml.safe_dump(config.plain()))
-        folder.write_policy(policy, {})
+        identity = {"env_hash": env_digest(asdict(config.env)), "algo": config.algo["name"], "seed": config.seed}
+        folder.write_policy(policy, {"identity": identity, "hyperparameters": config.plain()})
         folder.write_json("summary.json", {"run": {"finished": True, **summary}})
     return folder.path
 

@@ -489,7 +489,7 @@ EXCEEDED = Step({}, (Term("return", 12.0, None, True), Term("cost", 43.0, 42.0, 
 
 
 def test_score_is_green_within_and_red_beyond_the_budget():
-    assert score_text(MET).plain == "return 12.35  cost 40 (budget 42, met)  descending return"
+    assert score_text(MET).plain == "return 12.35  cost 40 (budget 42, met)  improving return"
     for step, colour in ((MET, "green"), (EXCEEDED, "red")):
         text = score_text(step)
         styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
@@ -521,7 +521,7 @@ def watch(console: Console, seconds_per_step: float, steps: int) -> None:
 def test_plain_lines_when_not_on_a_terminal():
     said = io.StringIO()
     watch(Console(file=said), 1.0, 25)
-    score = "return 12.35  cost 40 (budget 42, met)  descending return"
+    score = "return 12.35  cost 40 (budget 42, met)  improving return"
     assert said.getvalue().splitlines() == [
         f"steps 10/25 (40%)  1/s  0:00:15 left  {score}",
         f"steps 20/25 (80%)  1/s  0:00:05 left  {score}",
@@ -556,5 +556,5 @@ def test_a_bar_on_a_terminal():
     last = said.getvalue().split("\r")[-1]
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", last)
     assert re.search("steps ━+ 25/25 .*/s", text)
-    assert "descending return" in text
+    assert "improving return" in text
     assert "\x1b[32m40 (budget 42, met)" in last

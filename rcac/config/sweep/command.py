@@ -23,7 +23,7 @@ from rcac.config import app
 from rcac.config.overrides import parse_overrides
 from rcac.config.source import GROUPS
 from rcac.config.sweep import view
-from rcac.config.sweep.folder import FINISHED, INFEASIBLE, MISSING, RUNNING, STOPPED, Record, SweepFolder, digest
+from rcac.config.sweep.folder import BELOW, FINISHED, INFEASIBLE, MISSING, RUNNING, STOPPED, Record, SweepFolder, digest
 from rcac.config.sweep.jobs import Job, check, expand
 from rcac.errors import InputError
 from rcac.runs.folder import RunFolder
@@ -42,10 +42,11 @@ class Sweep(NamedTuple):
     known: bool  # whether these are all; another sweeper than Hydra's own finds its jobs as it goes
     request: dict[str, Any]  # for Hydra's process
     progress: bool  # whether it is to be shown
+    strict: bool  # whether a policy over budget is a failure
 
 
 def main(command: app.Command) -> int:
-    """0: every job is finished; 3: but for those that are infeasible."""
+    """0: every job is finished; 3: but for those that are infeasible; 5: with strict=true, but for those over budget."""
     sweep = read(command)
     folder = sweep.folder
     check(job for job in sweep.jobs if not folder.done(job.key))
@@ -72,7 +73,10 @@ def main(command: app.Command) -> int:
     unfinished = {record.outcome for _, record in rows} - {FINISHED}
     if unfinished == {INFEASIBLE} and not said:
         return 3
-    return stop.exit_code or 1 if unfinished or said else 0
+    if unfinished or said:
+        return stop.exit_code or 1
+    within = all(record.objective is not None and record.objective > BELOW for _, record in rows)
+    return 0 if within or not sweep.strict else 5
 
 
 def _rows(sweep: Sweep) -> list[tuple[str, Record]]:
@@ -102,6 +106,8 @@ def read(command: app.Command) -> Sweep:
             raise InputError(f"{override.input_line}: several values given, one expected")
     sample = expand(ours, command.folders, sample=True)[0]
     hydra = app.compose_all([*(str(o.input_line) for o in own), *sample.overrides], command.folders).hydra
+    if hydra.launcher.get("n_jobs") == 0:
+        raise InputError("hydra.launcher.n_jobs: 0 given, how many at a time expected, or -1 for as many as cores")
     given = [override.key_or_group for override in own]
     known = hydra.runtime.choices["hydra/sweeper"] == "basic" and hydra.sweeper.params is None
     jobs = expand(ours, command.folders) if known else [sample]
@@ -114,7 +120,7 @@ def read(command: app.Command) -> Sweep:
         texts.append("hydra.sweep.dir='" + str(folder).replace("\\", "\\\\").replace("'", "\\'") + "'")
     launcher = hydra.runtime.choices["hydra/launcher"]
     request = {"folder": str(folder), "options": command.options, "overrides": texts, "ray": launcher == "ray"}
-    return Sweep(SweepFolder(folder), jobs, known, request, sample.config.progress)
+    return Sweep(SweepFolder(folder), jobs, known, request, sample.config.progress, sample.config.strict)
 
 
 def _for_hydra(overrides: list[Override]) -> list[str]:

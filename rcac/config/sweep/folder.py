@@ -24,6 +24,7 @@ from rcac.errors import InputError
 from rcac.runs.folder import RunFolder, replace_file
 
 FINISHED, STOPPED, FAILED, MISSING, RUNNING = "finished", "stopped", "failed", "missing", "running"
+BELOW = -1e100  # the objective of a policy that breaks its budgets: below every return
 INFEASIBLE = "infeasible"  # proven: there is nothing to be trained
 
 
@@ -101,7 +102,7 @@ class SweepFolder:
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
     """What makes a run the same run, wherever it is kept."""
-    return {key: value for key, value in config.items() if key not in ("runs", "progress")}
+    return {key: value for key, value in config.items() if key not in ("runs", "progress", "strict")}
 
 
 def job_key(config: Config) -> str:

@@ -28,6 +28,7 @@ from rcac.config import app
 from rcac.config import compose as configuration
 from rcac.config.schema import Config
 from rcac.config.sweep.folder import (
+    BELOW,
     FAILED,
     FINISHED,
     INFEASIBLE,
@@ -39,13 +40,12 @@ from rcac.config.sweep.folder import (
     settings,
 )
 from rcac.errors import Infeasible, InputError
-from rcac.runs import checkpoint
+from rcac.runs import checkpoint, modules
 from rcac.runs.failures import user_error
 from rcac.runs.folder import RunFolder
 from rcac.runs.signals import StopRequest
 
 SECONDS = 0.3  # between two looks at whether to go on
-BELOW = -1e100  # of a policy that breaks its budgets: below every return
 
 
 # Hydra's process
@@ -157,6 +157,7 @@ def _work(job: Job) -> Record:
     record = Record(job.launch, job.overrides, FAILED)
     try:
         if begun := _begun(job):
+            modules.load(job.config.env.id or "")
             done = training.resume(str(Path(job.path) / begun), progress=False)
         else:
             done = training.train(job.config, None if job.folder is None else Path(job.folder))
@@ -177,7 +178,7 @@ def objective(summary: dict[str, Any]) -> float | None:
     from rcac.runs.results import terms
 
     found = terms(summary) if summary else []
-    if not found:
+    if not found or summary["feasible"] is None:
         return None
     excess = sum(abs(term.value - term.budget) for term in found if not term.met and term.budget is not None)
     if not summary["feasible"]:

@@ -53,7 +53,7 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
     labels = episode_labels(len(budgets), names)
     settings, row = _with_radius(config, settings), config.uncertainty
     given: dict[str, Any] = {name: module for name, module in modules._asdict().items() if module is not None}
-    envs = make_envs(config.env, settings.num_envs)
+    envs = make_envs(config.env, settings.num_envs, replay=True)
     shut = partial(close, envs)
     try:
         box = make_box(config.env, envs, row) if row is not None and row["name"] == "parameters" else None
