@@ -1,4 +1,4 @@
-"""Gymnasium spaces as plain data, and back: what a policy's card says about where it acts."""
+"""Gymnasium spaces: as plain data and back (what a policy's card says about where it acts), and batches of their elements."""
 
 from typing import Any
 
@@ -46,6 +46,15 @@ def space_from_card(card: dict[str, Any]) -> gym.Space:
     if kind == "Tuple":
         return Tuple([space_from_card(part) for part in card["spaces"]])
     raise InputError(f"space: {kind!r} given, {KINDS} expected")
+
+
+def batched(space: gym.Space, observation: Any) -> Any:
+    """A single observation as a batch of one."""
+    if isinstance(space, Dict):
+        return {key: batched(part, observation[key]) for key, part in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(batched(part, each) for part, each in zip(space.spaces, observation, strict=True))
+    return np.asarray(observation)[None]
 
 
 def _end(bound: np.ndarray) -> list[float | None]:

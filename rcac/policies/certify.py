@@ -62,14 +62,15 @@ class Player:
 
     def _first_episodes(self, seed: int, wanted: int) -> np.ndarray:
         """(wanted, N) costs of the first episode of each of the first environments."""
-        act, began = acting(self.policy), np.ones(self.envs.num_envs, dtype=bool)
+        act, began = acting(self.policy, self.envs.observation_space), np.ones(self.envs.num_envs, dtype=bool)
         observations, _ = self.envs.reset(seed=seed)
         sums, playing = np.zeros((self.envs.num_envs, self.costs)), np.arange(self.envs.num_envs) < wanted
         while playing.any():
             observations, _, terminated, truncated, infos = self.envs.step(act(observations, began))
             began = ~playing  # what they do afterwards does not count
-            sums[playing] += reported_costs(infos, self.costs, self.envs.num_envs)[playing]
-            playing &= ~(terminated | truncated)
+            ended = terminated | truncated
+            sums[playing] += reported_costs(infos, self.costs, self.envs.num_envs, ended)[playing]
+            playing &= ~ended
         return sums[:wanted]
 
 
