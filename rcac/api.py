@@ -9,6 +9,7 @@ The command line does the same: both end in `rcac.runs.train`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,11 @@ class _Calling(Callback):
         self._function, self._policy = function, policy
 
     def on_step(self, learner: Learner, step: Step) -> bool | None:
-        return self._function(Update(learner, step, self._policy))
+        answer = self._function(Update(learner, step, self._policy))
+        for name, value in step.metrics.items():
+            if not isinstance(value, Real):
+                raise InputError(f"metrics[{name!r}]: {value!r} given by a callback, a number expected")
+        return bool(answer) if isinstance(answer, np.bool_) else answer
 
 
 def train(
@@ -161,7 +166,10 @@ def train(
     >>> result.summary["budgets"]
     [200.0]
     """
-    functions = [callback] if callable(callback) else list(callback)
+    functions = [callback] if callable(callback) or not isinstance(callback, Sequence) else list(callback)
+    for function in functions:
+        if not callable(function):
+            raise InputError(f"callback: {function!r} given, a function of an Update expected")
 
     def make_callbacks(built: Built) -> list[Callback]:
         return [_Calling(function, lambda: Policy(built.policy(), network=actor)) for function in functions]

@@ -1,4 +1,4 @@
-"""Gymnasium spaces as plain data, and back: what a policy's card says about where it acts."""
+"""Gymnasium spaces: as plain data and back (what a policy's card says about where it acts), and batches of their elements."""
 
 import math
 from typing import Any
@@ -60,6 +60,15 @@ def _check_size(card: dict[str, Any]) -> None:
         or sum(np.ravel(values).tolist()) > LARGEST
     ):
         raise InputError(f"space: {str(card)[:100]} given, at most {LARGEST} numbers or values expected")
+
+
+def batched(space: gym.Space, observation: Any) -> Any:
+    """A single observation as a batch of one."""
+    if isinstance(space, Dict):
+        return {key: batched(part, observation[key]) for key, part in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(batched(part, each) for part, each in zip(space.spaces, observation, strict=True))
+    return np.asarray(observation)[None]
 
 
 def _end(bound: np.ndarray) -> list[float | None]:

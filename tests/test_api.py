@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rcac
 from rcac import cli, registry
@@ -118,6 +119,74 @@ def test_a_vector_environment_stays_open_and_gives_the_number_of_copies():
     np.testing.assert_array_equal(found.history["cost/1/episode"], found.history["return/episode"])
 
 
+class Legs(gym.Env):
+    """Observes a Dict; an episode has as many steps as its copy says, each with a cost of 2."""
+
+    observation_space = Dict({"place": Box(0, 9, (1,)), "pair": Tuple([Discrete(3), MultiBinary(2)])})
+    action_space = MultiDiscrete([2, 3])
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def _seen(self):
+        return {"place": np.array([self.taken], np.float32), "pair": (np.int64(1), np.zeros(2, np.int8))}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.taken += 1
+        return self._seen(), 1.0, self.taken == self.steps, False, {"fuel": 2.0}
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_both_ways_of_resetting_lose_no_cost(mode):
+    """Copies whose episodes end at different times; the costs stand under their name."""
+    envs = SyncVectorEnv([lambda: Legs(3), lambda: Legs(5)], autoreset_mode=mode)
+    options = {**TINY, "num_envs": 2, "max_episode_steps": 5}
+    result = rcac.train(envs, budgets={"fuel": 8.0}, **options)
+    episodes = np.isfinite(result.history["episode/length"])
+    np.testing.assert_allclose(
+        result.history["cost/1/episode"][episodes], 2 * result.history["episode/length"][episodes]
+    )
+
+    def choose(observation):
+        assert Legs.observation_space.contains(observation)
+        return np.array([1, 2])
+
+    found = rcac.evaluate_policy(result.policy, envs, episodes=6)
+    np.testing.assert_array_equal(found.costs[:, 0], 2 * found.lengths)
+    for scores in (found, rcac.evaluate_policy(choose, envs, episodes=6)):
+        assert sorted(scores.lengths) == [3, 3, 3, 5, 5, 5]
+        np.testing.assert_array_equal(scores.returns, scores.lengths)
+
+
+def test_what_a_vector_environment_is_not_asked():
+    envs = gym.make_vec(CARTPOLE, 2)
+    with pytest.raises(InputError, match="cost: 'energy' given with a VectorEnv, which is made already"):
+        rcac.train(envs, budgets=[1.0], cost="energy")
+    with pytest.raises(InputError, match=r"env_kwargs: {'wind': 1.0} given with a VectorEnv"):
+        rcac.evaluate_policy(lambda _: 0, envs, wind=1.0)
+    with pytest.raises(InputError, match="vectorization: 'async' given with a VectorEnv"):
+        rcac.train(envs, budgets=[1.0], vectorization="async")
+
+
+def test_a_policy_for_other_spaces():
+    result = rcac.train(lambda: Legs(4), budgets={"fuel": 8.0}, max_episode_steps=5, **TINY)
+
+    class Wider(Legs):
+        action_space = MultiDiscrete([2, 4])
+
+    class Renamed(Legs):
+        observation_space = Dict({"place": Box(0, 9, (1,)), "pairs": Legs.observation_space["pair"]})
+
+    for other, what in ((Wider, "actions"), (Renamed, "observations")):
+        with pytest.raises(InputError, match=f"env: its {what} are .* expected by the policy"):
+            rcac.evaluate_policy(result.policy, lambda other=other: other(4), max_episode_steps=5)
+
+
 def test_a_cost_function():
     def energy(observation, action, following, reward, info):
         return 2.0 * action
@@ -154,6 +223,16 @@ def test_callbacks_see_write_and_stop():
     assert [position for position, _, _ in seen] == [64, 128]
     assert {(label, action in (0, 1)) for _, label, action in seen} == {("return", True)}
     np.testing.assert_array_equal(result.history["mine/double"], [128.0, 256.0])
+
+
+def test_what_callbacks_may_say():
+    short = {"max_episode_steps": 20, **TINY}
+    assert rcac.train(CARTPOLE, callback=lambda update: np.bool_(False), **short).reason == "callback"
+    with pytest.raises(InputError, match=r"metrics\['mine'\]: 'many' given by a callback, a number expected"):
+        rcac.train(CARTPOLE, callback=lambda update: update.metrics.update(mine="many"), **short)
+    for wrong in (3, [3]):
+        with pytest.raises(InputError, match="callback: 3 given, a function of an Update expected"):
+            rcac.train(CARTPOLE, callback=wrong, **short)
 
 
 def test_a_folder_is_an_ordinary_run_that_can_be_resumed(place):

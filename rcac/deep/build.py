@@ -59,6 +59,8 @@ def networks(
                 f"actor: {name_of(actor)} given with network {settings.network!r}, one of the two expected"
             )
         actor = registry.network(settings.network)
+    if settings.shared_body and critic is not None:
+        raise InputError(f"critic: {name_of(critic)} given with shared_body, where the actor's is every critic's")
     critic = actor if critic is None else critic
     with _own_generator(int(rng.bit_generator.seed_seq.generate_state(1)[0])):
         made = _actor(between, settings, rng, actor)

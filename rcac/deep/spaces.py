@@ -26,6 +26,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from rcac.errors import InputError
 from rcac.learner import State
+from rcac.spaces import batched
 
 IMAGE = 12  # rows and columns from which on numbers are taken for an image
 
@@ -132,15 +133,6 @@ class Encoder:
                 [leaf] = [x for x in self.leaves if x.start <= place < x.start + x.size]
                 where = f"{name}[{index}]{f' {leaf.key!r}' if leaf.key else ''}[{place - leaf.start}]"
                 raise InputError(f"{where}: {rows[index, place]} given, a finite number expected")
-
-
-def batched(space: gym.Space, observation: Any) -> Any:
-    """A single observation as a batch of one."""
-    if isinstance(space, Dict):
-        return {key: batched(part, observation[key]) for key, part in space.spaces.items()}
-    if isinstance(space, Tuple):
-        return tuple(batched(part, each) for part, each in zip(space.spaces, observation, strict=True))
-    return np.asarray(observation)[None]
 
 
 def picked(space: gym.Space, observations: Any, index: int) -> Any:
@@ -301,6 +293,8 @@ class Scale(NamedTuple):
 def action_codec(space: gym.Space, squash: bool = False) -> Actions:
     if isinstance(space, Discrete | MultiDiscrete | MultiBinary):
         return Actions(space)
+    if not np.prod(space.shape or ()):
+        raise InputError(f"action space: {space} given, at least one number expected")
     if isinstance(space, Box) and space.dtype.kind == "f":
         if squash and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise InputError(f"squash: true given, but {space} has no end in some dimension; false expected")

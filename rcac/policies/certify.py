@@ -141,14 +141,15 @@ class Player:
 
     def _first_episodes(self, seed: int, wanted: int) -> np.ndarray:
         """(wanted, N+1) sums of the first episode of each of the first environments."""
-        act, began = acting(self.policy), np.ones(self.envs.num_envs, dtype=bool)
+        act, began = acting(self.policy, self.envs.observation_space), np.ones(self.envs.num_envs, dtype=bool)
         observations, _ = self.envs.reset(seed=seed)
         count = self.envs.num_envs
         sums, playing = np.zeros((count, self.costs + 1)), np.arange(count) < wanted
         while playing.any():
             observations, rewards, terminated, truncated, infos = self.envs.step(act(observations, began))
             began = ~playing  # what they do afterwards does not count
-            step = np.column_stack([-rewards, reported_costs(infos, self.costs, count)])
+            ended = terminated | truncated
+            step = np.column_stack([-rewards, reported_costs(infos, self.costs, count, ended)])
             sums[playing] += step[playing]
-            playing &= ~(terminated | truncated)
+            playing &= ~ended
         return sums[:wanted]

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.spaces import Dict, MultiDiscrete, Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
 
 from rcac.envs.wrappers import EnvironmentFault
 from rcac.errors import InputError
@@ -31,10 +33,10 @@ def play(
 ) -> Episodes:
     """Play them with `policy.batch(observations)`, or observation by observation. `costs` is N; None: as many as the
     environment reports."""
-    check_autoreset(envs)
+    mode = check_autoreset(envs)
     if hasattr(policy, "spaces"):
         check_spaces(policy, envs.single_observation_space, envs.single_action_space)
-    act = acting(policy)
+    act = acting(policy, envs.observation_space)
     num_envs = envs.num_envs
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     sums, lengths, factor = None, np.zeros(num_envs, dtype=np.int64), np.ones(num_envs)
@@ -46,16 +48,17 @@ def play(
         actions = act(observations, began)
         with _explained():
             observations, rewards, terminated, truncated, infos = envs.step(actions)
-        began = resetting  # the step after an episode's end only resets
+        ended = terminated | truncated
+        began = ended if mode == AutoresetMode.SAME_STEP else resetting  # else the step after an end only resets
         live = ~resetting & (quota > 0)
         if live.any():  # where all copies reset, nothing is reported
-            step = np.column_stack([-rewards, reported_costs(infos, costs, num_envs)])
+            step = np.column_stack([-rewards, reported_costs(infos, costs, num_envs, ended)])
             sums = np.zeros_like(step) if sums is None else sums
             sums[live] += factor[live, None] * step[live]
         lengths[live] += 1
         factor[live] *= discount
-        resetting = terminated | truncated
-        for index in np.flatnonzero(resetting & live):
+        resetting = ended & (mode == AutoresetMode.NEXT_STEP)
+        for index in np.flatnonzero(ended & live):
             assert sums is not None
             finished.append((sums[index].copy(), int(lengths[index])))
             sums[index], factor[index], lengths[index] = 0.0, 1.0, 0
@@ -74,17 +77,20 @@ def _explained() -> Iterator[None]:
         raise EnvironmentFault(f"the environment raised {error!r}") from error
 
 
-def acting(policy: Any) -> Callable[[Any, np.ndarray], Any]:
-    """(observations, where episodes begin (n,)) → actions, of a policy that is reset for it or of any function."""
+def acting(policy: Any, space: gym.Space) -> Callable[[Any, np.ndarray], Any]:
+    """(observations, where episodes begin (n,)) → actions, of a policy that is reset for it or of any function. `space` is
+    that of the observations of all copies."""
     if not hasattr(policy, "batch"):
-        return lambda observations, _: np.array([policy(row) for row in observations])
+        return lambda observations, _: np.array([policy(one) for one in iterate(space, observations)])
     policy.reset()
     return lambda observations, began: policy.batch(observations, episode_start=began)
 
 
-def check_autoreset(envs: VectorEnv) -> None:
-    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-        raise InputError("env.vectorization: its vector version resets within a step, sync expected")
+def check_autoreset(envs: VectorEnv) -> AutoresetMode:
+    mode = envs.metadata.get("autoreset_mode")
+    if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        raise InputError(f"env: autoreset_mode is {mode}, NEXT_STEP or SAME_STEP expected")
+    return mode
 
 
 def check_spaces(policy: Any, observation: gym.Space, action: gym.Space) -> None:
@@ -93,14 +99,35 @@ def check_spaces(policy: Any, observation: gym.Space, action: gym.Space) -> None
         ("observations", policy.spaces.observation, observation),
         ("actions", policy.spaces.action, action),
     ):
-        if own.shape != other.shape or type(own) is not type(other) or getattr(own, "n", 0) != getattr(other, "n", 0):
+        if not _alike(own, other):
             raise InputError(f"env: its {name} are {other}, {own} expected by the policy")
 
 
-def reported_costs(infos: dict[str, Any], costs: int | None, num_envs: int) -> np.ndarray:
-    """(n, N) costs of a step, zero on the step that resets a copy."""
-    given = infos.get("costs", infos.get("cost", np.zeros((num_envs, 0))))
-    found = np.asarray(given, dtype=float).reshape(num_envs, -1)
+def _alike(own: gym.Space, other: gym.Space) -> bool:
+    """In all but the ends of numbers."""
+    if type(own) is not type(other) or own.shape != other.shape:
+        return False
+    if isinstance(own, Dict):
+        return own.spaces.keys() == other.spaces.keys() and all(_alike(part, other[key]) for key, part in own.items())
+    if isinstance(own, Tuple):
+        return len(own) == len(other) and all(map(_alike, own.spaces, other.spaces))
+    return own == other if isinstance(own, MultiDiscrete) else getattr(own, "n", 0) == getattr(other, "n", 0)
+
+
+def reported_costs(
+    infos: dict[str, Any], costs: int | None, num_envs: int, ended: np.ndarray | None = None
+) -> np.ndarray:
+    """(n, N) costs of a step, zero on the step that resets a copy. Where an episode `ended` (n,) and `infos` are of the
+    next one's reset already, "final_info" has them."""
+    found, final = (_given(source, num_envs) for source in (infos, infos.get("final_info", {})))
+    if ended is not None and final is not None:
+        found = np.where(ended[:, None], final, 0.0 if found is None else found)
+    found = np.zeros((num_envs, 0)) if found is None else found
     if costs is not None and found.shape[1] < costs:
         raise InputError(f"env.budgets: {costs} given, but the environment reports {found.shape[1]} costs")
     return found[:, :costs]
+
+
+def _given(source: dict[str, Any], num_envs: int) -> np.ndarray | None:
+    costs = source.get("costs", source.get("cost"))
+    return None if costs is None else np.asarray(costs, dtype=float).reshape(num_envs, -1)

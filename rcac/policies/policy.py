@@ -16,7 +16,7 @@ from rcac.errors import InputError
 from rcac.learner import State
 from rcac.problem import ROW_SUM_TOLERANCE
 from rcac.runs.folder import CARD, POLICY, RunFolder
-from rcac.spaces import space_card, space_from_card
+from rcac.spaces import batched, space_card, space_from_card
 
 __all__ = ["Policy", "Spaces", "load_policy", "space_card", "space_from_card"]
 
@@ -89,7 +89,7 @@ class Policy:
         with the next observation (None unless the policy has a history)."""
         one = _is_single(self.spaces.observation, observation)
         rng = None if (self.deterministic if deterministic is None else deterministic) else self._rng
-        observations = _batched(self.spaces.observation, observation) if one else observation
+        observations = batched(self.spaces.observation, observation) if one else observation
         starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
         actions, after = self._backend.choose(observations, rng, state, starts)
         return (actions[0] if one else actions), after
@@ -106,7 +106,7 @@ class Policy:
         return export(self._state, Path(path), self._network)
 
     def _one(self, observation: Any, rng: np.random.Generator | None) -> Any:
-        batch = _batched(self.spaces.observation, observation)
+        batch = batched(self.spaces.observation, observation)
         actions, self._memory = self._backend.choose(batch, rng, self._memory, None)
         return int(actions[0]) if isinstance(self.spaces.action, Discrete) else actions[0]
 
@@ -126,15 +126,6 @@ def load_policy(path: str | Path, deterministic: bool | None = None, seed: int =
         if isinstance(error, InputError) and not str(error).startswith("space:"):
             raise InputError(f"{path}: {error}") from error
         raise InputError(f"{path / CARD}: not the card of a policy ({error!r})") from error
-
-
-def _batched(space: gym.Space, observation: Any) -> Any:
-    """A single observation as a batch of one."""
-    if isinstance(space, Dict):
-        return {key: _batched(part, observation[key]) for key, part in space.spaces.items()}
-    if isinstance(space, Tuple):
-        return tuple(_batched(part, each) for part, each in zip(space.spaces, observation, strict=True))
-    return np.asarray(observation)[None]
 
 
 def _is_single(space: gym.Space, observation: Any) -> bool:

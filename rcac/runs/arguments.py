@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from gymnasium.vector import VectorEnv
+
 from rcac import registry
 from rcac.contexts import Parameters
 from rcac.errors import InputError
@@ -32,6 +34,8 @@ def describe_env(
 ) -> Place:
     if isinstance(budgets, Mapping):
         cost_names, budgets = _checked_names(list(budgets)), list(budgets.values())
+    if isinstance(env, VectorEnv):
+        _check_made(cost=cost, env_kwargs=kwargs or None, vectorization=None if vectorization == "auto" else vectorization)
     found = given.register(env, cost_names)
     rows = registry.rows("env")
     name = next((name for name, row in rows.items() if row.get("id") == found.id.rpartition(":")[2]), "gym")
@@ -46,6 +50,12 @@ def describe_env(
     if budgets is not None:
         values["budgets"] = _numbers(budgets)
     return Place(Env(**checked(Env, values, "env.")), dict(row.get("deep", {})), found.num_envs)
+
+
+def _check_made(**settings: Any) -> None:
+    for name, value in settings.items():
+        if value is not None:
+            raise InputError(f"{name}: {value!r} given with a VectorEnv, which is made already; an id or a function expected")
 
 
 def _checked_names(names: list[Any]) -> list[str]:

@@ -76,11 +76,17 @@ class Borrowed(VectorWrapper):
 
     def step(self, actions: Any) -> Any:
         *rest, infos = self.env.step(actions)
+        if "final_info" in infos:
+            infos = {**infos, "final_info": self._named(infos["final_info"])}
+        return (*rest, self._named(infos))
+
+    def _named(self, infos: dict[str, Any]) -> dict[str, Any]:
         named = infos.get("costs", infos)
-        if self._names and isinstance(named, dict) and all(name in named for name in self._names):
-            columns = [np.asarray(named[name], dtype=float) for name in self._names]
-            infos = {**infos, "costs": np.column_stack(columns)}
-        return (*rest, infos)
+        if not self._names or not isinstance(named, dict) or not all(name in named for name in self._names):
+            return infos
+        columns = [np.asarray(named[name], dtype=float) for name in self._names]
+        present = named.get(f"_{self._names[0]}")  # which copies these costs are of, if not of all
+        return {**infos, "costs": np.column_stack(columns)} | ({} if present is None else {"_costs": present})
 
     def close(self, **_: Any) -> None:
         pass

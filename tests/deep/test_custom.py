@@ -114,10 +114,10 @@ class Broken(Plain):
         super().__init__(space["camera"])
 
 
-def networks(body, seed=0, **changes):
+def networks(body, seed=0, critic=None, **changes):
     settings = DeepSettings(**changes)
     between = build.interface(*SPACES["mlp"][:2], settings)
-    return build.networks(between, settings, 2, np.random.default_rng(seed), body)
+    return build.networks(between, settings, 2, np.random.default_rng(seed), body, critic)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,8 @@ def test_a_body_is_tried_before_a_training_begins(body, line):
 def test_a_body_is_given_or_named():
     with pytest.raises(InputError, match="actor: Plain given with network 'other', one of the two expected"):
         networks(Plain, network="other")
+    with pytest.raises(InputError, match="critic: Plain given with shared_body, where the actor's is every critic's"):
+        networks(Plain, critic=Plain, shared_body=True)
 
 
 def test_a_module_is_copied_for_the_actor_and_each_critic():

@@ -143,6 +143,8 @@ def test_other_actions_are_refused_with_a_way_out():
     for space in (Text(5), Dict({"a": Discrete(2)}), Tuple([Discrete(2)])):
         with pytest.raises(InputError, match=r"action space: .* expected; gymnasium.wrappers.TransformAction can"):
             action_codec(space)
+    with pytest.raises(InputError, match=r"action space: .* given, at least one number expected"):
+        action_codec(Box(-1, 1, (0,)))
     with pytest.raises(InputError, match=r"squash: true given, but .* has no end in some dimension"):
         action_codec(Box(0, np.inf, (2,)), squash=True)
 
