@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rcac.errors import InputError
 
 CHOICES = {"family": ("tabular",), "switch": ("surrogate", "crpo", "epigraph"), "step": ("natural", "projected", "sqp")}
+MORE_CHOICES = {"objective": ("negated", "complement"), "start": ("uniform", "random")}
 
 
 @dataclass
@@ -18,6 +19,7 @@ class TabularSettings:
 
     # Constraints
     lam: float = 50.0  # λ of the surrogate: the objective enters as J_0/λ
+    objective: str = "negated"  # negated: c_0 = −r | complement: c_0 = r_max − r, as in the paper (surrogate)
     slack: float | None = 0.0  # ξ of the surrogate; null: the smallest that guarantees feasibility
     tolerance: float = 0.0  # excess over a budget that crpo accepts
 
@@ -31,7 +33,7 @@ class TabularSettings:
     start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) samples)
 
     def __post_init__(self) -> None:
-        for name, allowed in (CHOICES | {"start": ("uniform", "random")}).items():
+        for name, allowed in (CHOICES | MORE_CHOICES).items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name}: {getattr(self, name)!r} given, one of {', '.join(allowed)} expected")
         for name in ("lam", "step_size"):

@@ -16,7 +16,7 @@ from rcac.evaluation import Evaluation, Warm, evaluate_checked
 from rcac.evaluation.chains import factorised, one_thread
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
-from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
+from rcac.switch import CRPO, Bisection, Complement, Epigraph, Surrogate, Switch, automatic_slack, violation
 from rcac.tabular.bounds import Bounds, robust_value_iteration
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
@@ -50,6 +50,16 @@ def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertaint
         return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty)
     plain = Natural if settings.step == "natural" else Projected
     return plain(settings.step_size)
+
+
+def _surrogate(problem: RCMDP, settings: TabularSettings) -> Switch:
+    """A cost stays a cost; of a reward the settings say whether it enters as −r or as r_max − r."""
+    complement = settings.objective == "complement" and problem.signs[0] < 0
+    reward = float(-problem.costs[0].min()) if complement else 0.0  # r_max
+    largest = float(problem.costs[0].max()) + reward
+    slack = automatic_slack(largest, problem.discount, settings.lam) if settings.slack is None else settings.slack
+    surrogate = Surrogate(settings.lam, slack)
+    return Complement(surrogate, 1 / (1 - problem.discount), reward) if complement else surrogate
 
 
 class Iterate(NamedTuple):
@@ -86,12 +96,9 @@ class Solver:
         # the epigraph's level b_0 is bisected over [low, high], `levels` phases of equal length
         self.bisection = Bisection(bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount))
         self.phase_best = np.inf
-        if settings.slack is None:
-            slack = automatic_slack(float(problem.costs[0].max()), problem.discount, settings.lam)
-        else:
-            slack = settings.slack
-        self.surrogate = Surrogate(settings.lam, slack)
-        self.ranking: Switch = self.surrogate if settings.switch == "surrogate" else CRPO(settings.tolerance)
+        self.ranking: Switch = (
+            _surrogate(problem, settings) if settings.switch == "surrogate" else CRPO(settings.tolerance)
+        )
 
     @property
     def switch(self) -> Switch:
