@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
-from rcac import nominal_optimum, registry
+from rcac import RCMDP, nominal_optimum, registry
 from rcac.config.compose import compose
 from rcac.errors import InputError
 from rcac.report import style
@@ -19,7 +20,9 @@ from rcac.report.tables import markdown
 from rcac.runs import plots
 from rcac.runs.loop import Outcome, TrainingStopped
 from rcac.tabular.solve import solve
+from rcac.uncertainty import ChiSquare, KLBall, KLPenalty, Nominal, TotalVariation
 from reproduction import (
+    assumption,
     best_policy,
     cac_variants,
     cartpole,
@@ -626,8 +629,31 @@ def test_the_bound_of_the_theory():
 def test_a_bound_and_a_slope_are_two_claims(gaps, slopes, expected):
     curve = {"multiple": 1.0, "gaps": gaps, "slope": slopes}
     names = [f"{variant} {step}" for variant in rate.VARIANTS for step in ("theory", "tuned")]
-    found = rate.claims({"sets": [{"set": "kl_ball", "curves": dict.fromkeys(names, curve)}], "iterations": [100, 200]})
-    assert [claim.verdict for claim in found] == [*expected, *expected]
+    sets = [{"set": "kl_ball", "curves": dict.fromkeys(names, curve)}]
+    for beta, words, applied in (
+        (1.4, "does not apply", NOT),
+        (1.0, "does not apply", NOT),
+        (0.995, "theorem applies", HOLDS),
+    ):
+        betas = [{"problem": "river_swim", "set": "kl_ball", "beta": beta}]
+        found = rate.claims({"sets": sets, "iterations": [100, 200], "assumption": betas})
+        assert [claim.verdict for claim in found] == [applied, *expected, *expected]
+        assert words in found[1].evidence
+
+
+def test_beta_of_the_assumption():
+    """By hand: γ times the largest growth of a probability that a set allows."""
+    kernel = np.array([[[0.1, 0.9]], [[1.0, 0.0]]])
+    model = RCMDP.from_rewards(kernel, np.zeros((2, 1)), discount=0.9)
+    assert assumption.beta(model, Nominal()) == pytest.approx(0.9)
+    assert assumption.beta(model, ChiSquare(0.01)) == pytest.approx(0.9 * 1.3)  # .1 grows by √(.01 · .1 · .9) = .03
+    tilt = np.exp(10 / 50) / (0.1 * np.exp(10 / 50) + 0.9)  # values of 0 and 10, θ 50
+    assert assumption.beta(model, KLPenalty(50.0)) == pytest.approx(0.9 * tilt)
+    assert assumption.beta(model, TotalVariation(0.01)) == np.inf  # reaches a state that p0 does not
+    q = brentq(lambda q: q * np.log(q / 0.1) + (1 - q) * np.log((1 - q) / 0.9) - 0.01, 0.1, 0.5)
+    assert assumption.beta(model, KLBall(0.01)) == pytest.approx(0.9 * q / 0.1, rel=1e-6)
+    river = tabular.load_problem("river_swim")
+    assert assumption.beta(river, KLBall(0.01)) == pytest.approx(1.435, abs=1e-3)
 
 
 def clock(problem, rppg, near=(1.0, 1.0)):
