@@ -24,7 +24,7 @@ from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, Nominal, StateL1,
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
 
-METHODS = ["rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"]
+METHODS = ["rnpg", "rppg", "epirc_pgs", "robust_crpo", "primal_dual", "rsqp"]
 
 
 def some_and_all(some: int, every: int) -> list:
@@ -56,7 +56,7 @@ def test_natural_step_equals_the_explicit_fisher_step(rng):
                 gradient += weight * found.q_values[k, s, a] / (1 - 0.9) * score.ravel()
         theta = np.log(policy) - eta * (np.linalg.pinv(fisher, rcond=1e-10) @ gradient).reshape(4, 3)
         expected = np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(Natural(eta / (1 - 0.9)).propose(policy, found, k, 1.0), expected, atol=1e-9)
+        np.testing.assert_allclose(Natural(eta / (1 - 0.9)).propose(policy, found, np.eye(2)[k]), expected, atol=1e-9)
 
 
 def test_projection_equals_cvxpys(rng):
@@ -348,6 +348,44 @@ def test_what_the_form_of_the_objective_does_to_lam_on_river_swim():
     np.testing.assert_allclose(-np.array(handed["complement"])[[0, 2], 0], [51.64, 45.65], atol=0.01)
     np.testing.assert_allclose(np.array(handed["negated"])[:, 1], [37.86, 41.10, 41.90], atol=0.01)
     np.testing.assert_allclose(np.array(handed["complement"])[:, 1], [46.84, 43.04, 42.09], atol=0.01)
+
+
+def test_a_problem_with_a_duality_gap():
+    """Found by search over problems of two states and two actions; without uncertainty it has none.
+
+    For any two policies, one within the budget and one not, and every μ: min_π J_0 + μ(J_1 − b) is at most what their
+    segment in the (J_1, J_0) plane has at J_1 = b. So the dual's value is at most the least of these, and a grid of
+    policies bounds it from above.
+    """
+    stay = np.array([[0.4, 0.9], [0.9, 0.2]])  # probability of the first state, by state and action
+    costs = np.array([[[0.5, 0.9], [0.2, 0.4]], [[0.3, 0.2], [0.4, 0.3]]])
+    problem = RCMDP(np.stack([stay, 1 - stay], axis=-1), costs, [2.9], [0.5, 0.5], 0.9)
+    steps = np.linspace(0, 1, 31)
+    table = [np.array([[a, 1 - a], [b, 1 - b]]) for a in steps for b in steps]
+
+    def primal_and_dual(model, uncertainty):
+        j0, excess = (
+            np.array([evaluate(model, policy, uncertainty).returns for policy in table]) - [0, model.budgets[0]]
+        ).T
+        inside, out = excess <= 0, excess > 0
+        share = excess[out][:, None] / (excess[out][:, None] - excess[inside])
+        return j0[inside].min(), ((1 - share) * j0[out][:, None] + share * j0[inside]).min()
+
+    primal, dual = primal_and_dual(problem, KLBall(0.3))
+    found = solve(problem, "rsqp", KLBall(0.3))
+    assert found.feasible
+    assert found.returns[0] == pytest.approx(primal, abs=0.1)  # the optimum, as far as the grid can tell
+    assert dual < found.returns[0] - 1.4
+    primal_dual = solve(problem, "primal_dual", KLBall(0.3))
+    late = primal_dual.history["returns"][-100:]
+    assert np.abs(late[:, 0] - found.returns[0]).min() > 0.3  # where it rests or turns is not the optimum
+    budget = np.mean([evaluate(problem, policy).returns[1] for policy in table])
+    easier = with_budgets(problem, [budget])
+    primal, dual = primal_and_dual(easier, Nominal())
+    exact = nominal_optimum(easier).value
+    assert dual == pytest.approx(exact, abs=0.05)
+    assert primal >= exact - 1e-9
+    np.testing.assert_allclose(solve(easier, "primal_dual", iterations=3000).returns[0], exact, atol=0.02)
 
 
 def test_callback_can_stop(rng):
