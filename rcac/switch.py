@@ -7,6 +7,8 @@ descends the weighted sum of the costs. Surrogate, epigraph and CRPO choose one 
     epigraph    [ J_0 − b_0 ,  J_n − b_n ]             the largest
     CRPO        J_n − b_n while any exceeds its tolerance, else J_0
 
+`Complement` gives a surrogate the objective r_max − r ≥ 0 in place of −r: J_0 + r_max Σ γ^t for J_0.
+
 A Lagrangian weighs all of them by multipliers that it learns. Every switch ranks iterates by `merit` (a tuple,
 lexicographic, smaller is better). Tabular and deep methods share it.
 """
@@ -76,6 +78,44 @@ class Surrogate(Switch):
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return (float(np.max(self.terms(returns, budgets))),)
+
+
+class Complement(Switch):
+    """A switch that sees the objective as a cost r_max − r ≥ 0, not −r: `J_0 + r_max·steps`, with `steps` = Σ γ^t.
+
+    No gradient sees the constant, but the point where `J_0/λ` and `J_n − b_n` balance moves with it. Without a `largest`
+    reward that is known, r_max is the largest seen so far. Steps after an episode's end count: they have reward 0, and
+    so cost r_max. (A sum of r_max − r up to the end would favour ending early; for cart-pole's reward it is always 0.)
+    """
+
+    def __init__(self, inner: Switch, steps: float, largest: float | None = None) -> None:
+        self.inner, self.steps, self.known = inner, steps, largest is not None
+        self.largest = 0.0 if largest is None else largest  # r_max
+
+    def _shifted(self, returns: np.ndarray) -> np.ndarray:
+        return returns + one_hot(0, len(returns), self.largest * self.steps)
+
+    def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        return self.inner.weights(self._shifted(returns), budgets)
+
+    def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
+        return self.inner.merit(self._shifted(returns), budgets)
+
+    def begin_update(self, progress: float, costs: np.ndarray) -> None:
+        if not self.known:
+            self.largest = max(self.largest, -float(np.min(costs, initial=0.0)))
+        self.inner.begin_update(progress, costs)
+
+    def metrics(self) -> dict[str, float]:
+        return self.inner.metrics()
+
+    def state(self) -> State:
+        tensors, data = self.inner.state()
+        return State(tensors, {**data, "largest": self.largest})
+
+    def load(self, state: State) -> None:
+        self.largest = float(state.data["largest"])
+        self.inner.load(state)
 
 
 def automatic_slack(largest_cost: float, discount: float, lam: float) -> float:

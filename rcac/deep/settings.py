@@ -25,6 +25,7 @@ SWITCH = one_of("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian",
 STEP = one_of("gradient", "natural", "sqp", more=registry.step_names)
 DEPLOY = one_of("stochastic", "deterministic")
 ADVANTAGE, CRITICS = one_of("gae", "q_regression"), one_of("all", "selected")
+OBJECTIVE = one_of("negated", "complement")
 SCOPE, SCALE = one_of("last_layer", "all"), one_of("independent", "dependent")
 ACTIVATION = one_of("tanh", "relu", "elu", "silu", "gelu")
 BELOW_ONE = number(lambda x: 0 <= x < 1, "a number in [0, 1)")
@@ -47,6 +48,10 @@ class DeepSettings:
     # Robustness and constraints
     radius: float = field(1e-3, NOT_NEGATIVE)  # ρ of the IPM set; 0 is not robust
     lam: float = field(50.0, POSITIVE)  # λ of the surrogate: the objective enters as J_0/λ
+    objective: str = field(
+        "negated", OBJECTIVE
+    )  # negated: c_0 = −r | complement: r_max − r, as in the paper (surrogates)
+    reward_bound: float | None = field(None, POSITIVE, optional=True)  # r_max of complement; null: the largest seen
     width: float = field(0.5, POSITIVE)  # share of a budget, below it, where objective and cost mix (soft_surrogate)
     slack: float = field(0.0, NOT_NEGATIVE)  # ξ, discounted: aim this far below each budget (surrogate, sqp)
     tolerance: float = field(0.0, NOT_NEGATIVE)  # discounted excess that is accepted (crpo, epigraph, lagrangian)

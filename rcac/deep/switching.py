@@ -5,7 +5,7 @@ import numpy as np
 from rcac import registry
 from rcac.deep.settings import DeepSettings
 from rcac.learner import State
-from rcac.switch import CRPO, Bisection, Epigraph, Lagrangian, Surrogate, Switch, one_hot
+from rcac.switch import CRPO, Bisection, Complement, Epigraph, Lagrangian, Surrogate, Switch, one_hot
 
 
 class BisectedEpigraph(Switch):
@@ -125,5 +125,9 @@ OURS = {
 }
 
 
-def make_switch(settings: DeepSettings) -> Switch:
-    return (OURS.get(settings.switch) or registry.switch(settings.switch))(settings)
+def make_switch(settings: DeepSettings, steps: float) -> Switch:
+    """`steps`: what a reward of 1 at every step comes to in J_0."""
+    switch: Switch = (OURS.get(settings.switch) or registry.switch(settings.switch))(settings)
+    if settings.objective == "complement" and settings.switch in ("surrogate", "soft_surrogate"):
+        return Complement(switch, steps, settings.reward_bound)
+    return switch

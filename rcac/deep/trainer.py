@@ -117,7 +117,8 @@ class Trainer:
         self.survival = isinstance(envs, StepsLost) and settings.calibrate  # the last cost counts steps lost
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
-        self.switch, self.actor_step = make_switch(settings), actor_step(settings.step)
+        steps = self.kappa * horizon if settings.calibrate else 1.0 / (1.0 - settings.gamma)
+        self.switch, self.actor_step = make_switch(settings, steps), actor_step(settings.step)
         self.model: EmpiricalModel | None = None  # where everything can be counted, and budgets bound what is counted
         states, actions = self.interface.encoder.states, self.interface.actions
         if states and actions.kind == "categorical" and settings.history == 1 and not settings.calibrate:

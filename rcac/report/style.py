@@ -57,6 +57,7 @@ LOOKS = {
     "rppg": Look("RPPG", "#E69F00", "s", (0, (5, 1.5))),
     "epirc_pgs": Look("EPIRC-PGS", "#CC79A7", "^", (0, (1.5, 1))),
     "robust_crpo": Look("robust CRPO", "#56B4E9", "v", (0, (4, 1, 1, 1))),
+    "primal_dual": Look("primal-dual", "#999999", "X", (0, (1, 1))),
     "rcac_sqp": Look("RCAC-SQP", "#0072B2", "D", "-"),
     "rcac_npg": Look("RCAC-NPG", "#009E73", "o", "-"),
     "rcac": Look("RCAC", "#E69F00", "s", (0, (5, 1.5))),

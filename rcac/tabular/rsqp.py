@@ -84,7 +84,7 @@ class SequentialPolicy:
     def aim(self) -> np.ndarray:
         return self.budgets - self.margin * self.units[1:]
 
-    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, weights: np.ndarray) -> np.ndarray:
         if self.trust == 0.0:
             self._begin(evaluation)
         around = [evaluation, *(evaluate_under(evaluation.problem, policy, k) for k in self._kernels(evaluation))]

@@ -6,20 +6,27 @@ from dataclasses import dataclass
 
 from rcac.errors import InputError
 
-CHOICES = {"family": ("tabular",), "switch": ("surrogate", "crpo", "epigraph"), "step": ("natural", "projected", "sqp")}
+CHOICES = {
+    "family": ("tabular",),
+    "switch": ("surrogate", "crpo", "epigraph", "lagrangian"),
+    "step": ("natural", "projected", "sqp"),
+}
+MORE_CHOICES = {"objective": ("negated", "complement"), "start": ("uniform", "random")}
 
 
 @dataclass
 class TabularSettings:
     # Parts
     family: str = "tabular"  # which learner these settings are for
-    switch: str = "crpo"  # surrogate | crpo | epigraph: which cost to descend, and how policies are ranked
+    switch: str = "crpo"  # surrogate | crpo | epigraph | lagrangian: which cost to descend, and how policies are ranked
     step: str = "sqp"  # natural | projected | sqp: how the policy moves
 
     # Constraints
     lam: float = 50.0  # λ of the surrogate: the objective enters as J_0/λ
+    objective: str = "negated"  # negated: c_0 = −r | complement: c_0 = r_max − r, as in the paper (surrogate)
     slack: float | None = 0.0  # ξ of the surrogate; null: the smallest that guarantees feasibility
-    tolerance: float = 0.0  # excess over a budget that crpo accepts
+    tolerance: float = 0.0  # excess over a budget that crpo and lagrangian accept
+    multiplier_lr: float = 1.0  # step of the multipliers on the relative excess over each budget (lagrangian)
 
     # Work
     iterations: int = 1000  # robust evaluations, the first policy's included
@@ -31,10 +38,10 @@ class TabularSettings:
     start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) samples)
 
     def __post_init__(self) -> None:
-        for name, allowed in (CHOICES | {"start": ("uniform", "random")}).items():
+        for name, allowed in (CHOICES | MORE_CHOICES).items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name}: {getattr(self, name)!r} given, one of {', '.join(allowed)} expected")
-        for name in ("lam", "step_size"):
+        for name in ("lam", "step_size", "multiplier_lr"):
             self._require(name, lambda x: 0 < x < math.inf, "a positive finite number")
         for name in ("tolerance", "stationarity", "margin"):
             self._require(name, lambda x: 0 <= x < math.inf, "a finite number ≥ 0")

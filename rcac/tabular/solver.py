@@ -16,7 +16,7 @@ from rcac.evaluation import Evaluation, Warm, evaluate_checked
 from rcac.evaluation.chains import factorised, one_thread
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
-from rcac.switch import CRPO, Bisection, Epigraph, Surrogate, Switch, automatic_slack, violation
+from rcac.switch import CRPO, Bisection, Complement, Epigraph, Lagrangian, Surrogate, Switch, automatic_slack, violation
 from rcac.tabular.bounds import Bounds, robust_value_iteration
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
@@ -50,6 +50,28 @@ def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertaint
         return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty)
     plain = Natural if settings.step == "natural" else Projected
     return plain(settings.step_size)
+
+
+def _ranking(problem: RCMDP, settings: TabularSettings) -> Switch:
+    """What ranks iterates, and chooses the costs to descend unless that is a level's business."""
+    match settings.switch:
+        case "surrogate":
+            return _surrogate(problem, settings)
+        case "lagrangian":  # dual ascent, as primal-dual methods have it
+            rate = settings.multiplier_lr
+            return Lagrangian(kp=0.0, kd=0.0, initial=0.0, rate=rate, largest=1e6, tolerance=settings.tolerance)
+        case _:
+            return CRPO(settings.tolerance)
+
+
+def _surrogate(problem: RCMDP, settings: TabularSettings) -> Switch:
+    """A cost stays a cost; of a reward the settings say whether it enters as −r or as r_max − r."""
+    complement = settings.objective == "complement" and problem.signs[0] < 0
+    reward = float(-problem.costs[0].min()) if complement else 0.0  # r_max
+    largest = float(problem.costs[0].max()) + reward
+    slack = automatic_slack(largest, problem.discount, settings.lam) if settings.slack is None else settings.slack
+    surrogate = Surrogate(settings.lam, slack)
+    return Complement(surrogate, 1 / (1 - problem.discount), reward) if complement else surrogate
 
 
 class Iterate(NamedTuple):
@@ -86,12 +108,7 @@ class Solver:
         # the epigraph's level b_0 is bisected over [low, high], `levels` phases of equal length
         self.bisection = Bisection(bounds.objective, float(problem.costs[0].max()) / (1 - problem.discount))
         self.phase_best = np.inf
-        if settings.slack is None:
-            slack = automatic_slack(float(problem.costs[0].max()), problem.discount, settings.lam)
-        else:
-            slack = settings.slack
-        self.surrogate = Surrogate(settings.lam, slack)
-        self.ranking: Switch = self.surrogate if settings.switch == "surrogate" else CRPO(settings.tolerance)
+        self.ranking = _ranking(problem, settings)
 
     @property
     def switch(self) -> Switch:
@@ -119,7 +136,7 @@ class Solver:
         else:
             weights = self.switch.weights(before.returns, problem.budgets)
             index = int(np.argmax(weights))
-            proposal = self.step_part.propose(self.current, before, index, float(weights[index]))
+            proposal = self.step_part.propose(self.current, before, weights)
             after = self._evaluate(proposal, before.warm)
             accepted = self.step_part.accept(before, after)
         if accepted:
@@ -182,7 +199,7 @@ class Solver:
             float(evaluation.rounds),
             evaluation.error_bound,
         )
-        return Step(metrics | self.step_part.metrics(), tuple(terms), self.labels[index])
+        return Step(metrics | self.step_part.metrics() | self.ranking.metrics(), tuple(terms), self.labels[index])
 
     def summary(self) -> dict[str, Any]:
         """The result in a person's signs; `gap` says how far the objective can be from any policy's best."""
@@ -215,7 +232,8 @@ class Solver:
 
     def state(self) -> State:
         """Evaluations are not stored but repeated from their warm starts, which gives them back to the bit."""
-        tensors = {"current": self.current}
+        switch = self.ranking.state()
+        tensors = {"current": self.current, **{f"switch/{name}": array for name, array in switch.tensors.items()}}
         if self.warm is not None:
             tensors["warm/values"] = self.warm.values
             if self.warm.memory is not None:
@@ -238,6 +256,7 @@ class Solver:
             "reasons": self.reasons,
             "best_start": self.best_start,
             "step": self.step_part.state(),
+            "switch": switch.data,
             "best": None if self.best is None else [list(self.best.merit), self.best.error_bound],
         }
         return State(tensors, data)
@@ -254,6 +273,8 @@ class Solver:
         self.position, self.history = data["position"], data["history"]
         self.bisection, self.phase_best = Bisection(data["low"], data["high"]), data["phase_best"]
         self.step_part.load(data["step"])
+        own = {name.removeprefix("switch/"): array for name, array in tensors.items() if name.startswith("switch/")}
+        self.ranking.load(State(own, data["switch"]))
         self.reasons, self.best_start = data["reasons"], data["best_start"]
         count = sum(name.startswith("piece/") for name in tensors) // len(Piece._fields)
         self.step_part.pieces = [Piece(*(tensors[f"piece/{i}/{f}"] for f in Piece._fields)) for i in range(count)]

@@ -1,7 +1,7 @@
-"""One step of a policy π (S, A), given the evaluation of every cost and the index i to descend.
+"""One step of a policy π (S, A), given the evaluation of every cost and weights w ≥ 0 on them.
 
-    natural     π ∝ π·exp(−α Q_i)             the mirror-descent step; for softmax policies the natural gradient
-    projected   Π_Δ(π − α ∇J_i)               Euclidean projection onto the simplex, per state
+    natural     π ∝ π·exp(−α Σ_k w_k Q_k)     the mirror-descent step; for softmax policies the natural gradient
+    projected   Π_Δ(π − α Σ_k w_k ∇J_k)       Euclidean projection onto the simplex, per state
     sqp         see `rcac.tabular.rsqp`
 
 A step proposes; the loop evaluates the proposal; the step then accepts or rejects it.
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 class TabularStep(Protocol):
     pieces: list[Piece]  # what the next proposal depends on
 
-    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, weights: np.ndarray) -> np.ndarray:
         """The policy to try next."""
 
     def accept(self, before: Evaluation, after: Evaluation) -> bool:
@@ -87,10 +87,10 @@ class _AlwaysAccepted:
 
 
 class Natural(_AlwaysAccepted):
-    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
-        return tilt(policy, -self.step_size * weight * evaluation.q_values[index])
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, weights: np.ndarray) -> np.ndarray:
+        return tilt(policy, np.tensordot(-self.step_size * weights, evaluation.q_values, 1))
 
 
 class Projected(_AlwaysAccepted):
-    def propose(self, policy: np.ndarray, evaluation: Evaluation, index: int, weight: float) -> np.ndarray:
-        return project_to_simplex(policy - self.step_size * weight * evaluation.gradients[index])
+    def propose(self, policy: np.ndarray, evaluation: Evaluation, weights: np.ndarray) -> np.ndarray:
+        return project_to_simplex(policy - np.tensordot(self.step_size * weights, evaluation.gradients, 1))

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rcac.report.statistics import Interval
-from reproduction.deep import BUDGET, TRAINED, over_seeds, strengths
+from reproduction.deep import BUDGET, TRAINED, mean_scores, over_seeds, strengths
+from reproduction.section import SeedCosts
 
 Condition = tuple[str, float]  # kind and strength of a perturbation
 Runs = Sequence[dict[str, Any]]  # of one method and setting, a seed each
@@ -28,6 +29,10 @@ def tested_conditions(runs: Runs) -> list[Condition]:
     return [(kind, strength) for kind in KINDS for strength in strengths(runs, kind)]
 
 
+def seed_costs(runs: Runs, condition: Condition) -> SeedCosts:
+    return SeedCosts([mean_scores(run, *condition)[1] for run in runs], BUDGET)
+
+
 def over_budget(scores: Scores) -> bool:
     return scores[1].estimate > BUDGET
 
@@ -39,6 +44,12 @@ def conditions_over_budget(runs: Runs) -> list[Condition]:
 def within_budget(scores: Scores) -> bool:
     """Within the budget, still standing: an episode that ends early costs little."""
     return scores[0].estimate >= UPRIGHT_RETURN and not over_budget(scores)
+
+
+def held(runs: Runs, condition: Condition) -> bool | None:
+    """Likewise, every seed counted; None: undecided."""
+    standing = over_seeds(runs, *condition)[0].estimate >= UPRIGHT_RETURN
+    return seed_costs(runs, condition).within if standing else False
 
 
 def format_scores(runs: Runs, condition: Condition) -> str:

@@ -25,6 +25,7 @@ from rcac.report.tables import markdown
 from rcac.runs.plots import INK
 from rcac.tabular.solve import solve
 from rcac.uncertainty.base import Uncertainty
+from reproduction import assumption
 from reproduction.section import Claim, PieceCache, Result, Section, verdict
 from reproduction.tabular import SETS, load_problem, make_uncertainty
 
@@ -118,7 +119,8 @@ def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
                 values = cache(f"{label}, {name}", gaps.series, variant, [(count, multiple) for count in counts])
                 curves[f"{variant} {name}"] = {"multiple": multiple, "gaps": values, "slope": slope(counts, values)}
         sets.append({"set": kind, "curves": curves, "rsqp": gaps.rsqp_gaps(), "optimum": gaps.optimum})
-    return {"sets": sets, "iterations": counts, "tune_at": settings["tune_at"]}
+    betas = cache("assumption", assumption.compute)
+    return {"sets": sets, "iterations": counts, "tune_at": settings["tune_at"], "assumption": betas}
 
 
 def slope(counts: list[int], gaps: list[float], after: int = 100) -> float:
@@ -151,6 +153,7 @@ def tables(result: Result) -> str:
         + markdown(header, rows, left=3)
         + "\n\nRSQP's gap to where it stops, by evaluation (–: not feasible yet).\n\n"
         + markdown(["set", *(str(k) for k in range(1, longest))], rsqp_rows)
+        + f"\n\n{assumption.table(result['assumption'])}"
     )
 
 
@@ -206,7 +209,7 @@ def figures(result: Result) -> dict[str, Figure]:
 
 
 def claims(result: Result) -> list[Claim]:
-    found = []
+    found = [assumption.claim(result["assumption"])]
     for variant, words in VARIANTS.items():
         theory = [group["curves"][f"{variant} theory"] for group in result["sets"]]
         tuned = [group["curves"][f"{variant} tuned"] for group in result["sets"]]
@@ -239,12 +242,22 @@ def _bounded(variant: str, result: Result) -> Claim:
     gaps = [group["curves"][f"{variant} theory"]["gaps"] for group in result["sets"]]
     within = [gap <= bound(variant, t, model) for own in gaps for t, gap in zip(counts, own, strict=True)]
     return Claim(
-        f"RNPG's gap stays below the theorem's bound, {VARIANTS[variant]}",
+        f"RNPG's gap stays below the bound of the theorem (with β = γ), {VARIANTS[variant]}",
         verdict(all(within), any(within)),
         f"with the theory's step the gap is {max(map(max, gaps)):.3g} at most; the bound is {bound(variant, counts[-1], model):,.0f} "
         f"at T = {counts[-1]:,}, while no two rewards differ by more than 1/(1−γ) = {1 / (1 - model.discount):.0f}: it is vacuous until T is "
-        f"about {informative_from(variant, model):.0e}, so that it holds means little",
+        f"about {informative_from(variant, model):.0e}, so that it holds means little. {_applicability(result)}",
     )
+
+
+def _applicability(result: Result) -> str:
+    """Whether the theorem says anything about the sets that are measured here."""
+    betas = {row["set"]: row for row in result["assumption"] if row["problem"] == "river_swim"}
+    own = [betas[group["set"]] for group in result["sets"]]
+    shown = ", ".join(f"{SETS[row['set']]} {row['beta']:.3f}" for row in own)
+    if all(map(assumption.applies, own)):
+        return f"The theorem applies: β is below 1 ({shown})"
+    return f"The theorem {'applies to some of them only' if any(map(assumption.applies, own)) else 'does not apply'}: it wants β < 1, and here β is {shown}; the bound is taken at β = γ, the least there can be"
 
 
 SECTION = Section(

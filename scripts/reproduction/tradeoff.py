@@ -12,7 +12,7 @@ from rcac.deep.settings import DeepSettings
 from rcac.report import style
 from rcac.report.tables import markdown
 from reproduction import deep, perturbed, radius_ablation, slack_vs_radius
-from reproduction.section import Claim, PieceCache, Result, Section, verdict
+from reproduction.section import BUDGET_RULE, Claim, PieceCache, Result, Section, decide
 from reproduction.tuning import EFFORT, tune, tuning_table
 
 ENV = "cartpole_tradeoff"
@@ -20,8 +20,8 @@ ABLATED = ["rcac", "rcac_npg", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"]
 BEST_RETURN = 652.8  # no policy has a larger mean return at a mean cost of 200 (see the environment)
 BUDGET_RULE = (
     f"a method holds the budget where its cost is at most {deep.BUDGET:g} and its return at least {perturbed.UPRIGHT_RETURN:g}, as a policy that "
-    "falls costs little; the claim holds if RCAC, RCAC-NPG and RCAC-SQP all do so wherever CAC's cost is above the budget, "
-    "in part if one of them does so somewhere there"
+    "falls costs little; the claim holds if RCAC, RCAC-NPG and RCAC-SQP all do so wherever CAC breaks it, "
+    f"in part if they do so at some of these perturbations and not at others; {BUDGET_RULE}"
 )
 RULES = f"""\
 The rules behind the verdicts stand in the code. All numbers are interquartile means over seeds.
@@ -181,16 +181,18 @@ def _robust_within_budget(methods: dict[str, Any]) -> Claim:
         algo: {condition: deep.over_seeds(methods[algo], *condition) for condition in conditions}
         for algo in ("cac", *robust)
     }
-    cac_over = perturbed.conditions_over_budget(methods["cac"])
-    counts = {algo: sum(perturbed.within_budget(scores[algo][condition]) for condition in cac_over) for algo in robust}
+    cac_over = [condition for condition in conditions if perturbed.seed_costs(methods["cac"], condition).breaks]
+    held = {algo: [perturbed.held(methods[algo], condition) for condition in cac_over] for algo in robust}
+    counts = {algo: held[algo].count(True) for algo in robust}
+    open_ones = sum(own.count(None) for own in held.values())
     unperturbed = {algo: scores[algo]["noise", 0.0][0].estimate for algo in scores}
     counts_text = ", ".join(f"{style.look(algo).name} {n}" for algo, n in counts.items())
     price = ", ".join(f"{style.look(algo).name} {unperturbed['cac'] - unperturbed[algo]:.1f}" for algo in robust)
     return Claim(
         "The robust methods hold the budget under perturbations where CAC breaks it",
-        verdict(bool(cac_over) and all(n == len(cac_over) for n in counts.values()), any(counts.values())),
+        decide([part for own in held.values() for part in own]),
         f"CAC breaks it at {len(cac_over)} of {len(conditions)} perturbations; of these hold it, with a return of at least "
-        f"{perturbed.UPRIGHT_RETURN:g}: {counts_text}. Return given up against CAC without noise: {price}",
+        f"{perturbed.UPRIGHT_RETURN:g}: {counts_text}; undecided: {open_ones} of {len(cac_over) * len(robust)}. Return given up against CAC without noise: {price}",
     )
 
 

@@ -105,4 +105,4 @@ def test_steps_and_switches_of_ones_own(monkeypatch):
     while not trainer.finished:
         trainer.step()
     assert seen == [[0.5, 0.5]] * 2
-    assert isinstance(make_switch(settings), Both)
+    assert isinstance(make_switch(settings, 1.0), Both)

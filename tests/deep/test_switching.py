@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from rcac.deep.switching import SoftSurrogate
-from rcac.switch import Surrogate
+from rcac.deep.settings import DeepSettings
+from rcac.deep.switching import SoftSurrogate, make_switch
+from rcac.switch import Complement, Surrogate
 
 
 def switch(width=0.5, lam=50.0, reward=1.0, gamma=0.9):
@@ -60,3 +61,26 @@ def test_feasible_policies_are_ranked_by_their_return_and_the_state_goes_on():
         made.begin_update(0.5, np.full(8, -3.0))
     returns = np.array([-10.0, 15.0])
     np.testing.assert_array_equal(first.weights(returns, budgets), second.weights(returns, budgets))
+
+
+def test_complement_takes_the_largest_reward_seen_or_the_declared_one():
+    """λ 10, steps 100: J_0 = −50 becomes 100·r_max − 50, so the sides meet at an excess of (100·r_max − 50)/10."""
+    budgets = np.array([20.0])
+
+    def chooses(switch, excess):
+        return int(np.argmax(switch.weights(np.array([-50.0, 20.0 + excess]), budgets)))
+
+    seen = make_switch(DeepSettings(switch="surrogate", lam=10.0, objective="complement"), steps=100.0)
+    for rewards, meets in ((0.6, 1.0), (1.0, 5.0), (0.2, 5.0)):  # the largest stays
+        seen.begin_update(0.0, np.array([0.0, -rewards]))
+        assert [chooses(seen, meets + d) for d in (-0.1, 0.1)] == [0, 1]
+    resumed = make_switch(DeepSettings(switch="surrogate", lam=10.0, objective="complement"), steps=100.0)
+    resumed.load(seen.state())
+    assert [chooses(resumed, excess) for excess in (4.9, 5.1)] == [0, 1]
+    settings = DeepSettings(switch="surrogate", lam=10.0, objective="complement", reward_bound=2.0)
+    known = make_switch(settings, steps=100.0)
+    known.begin_update(0.0, np.array([-5.0]))
+    assert [chooses(known, excess) for excess in (14.9, 15.1)] == [0, 1]
+    assert isinstance(make_switch(DeepSettings(objective="complement"), 1.0), Complement)  # the soft surrogate
+    crpo = make_switch(DeepSettings(switch="crpo", objective="complement"), 1.0)
+    assert not isinstance(crpo, Complement)  # no constant matters to it

@@ -13,7 +13,7 @@ from rcac import RCMDP, Infeasible, InputError, evaluate, nominal_optimum, robus
 from rcac.evaluation import evaluate_under, mean_kernels
 from rcac.learner import State
 from rcac.registry import algorithm
-from rcac.switch import CRPO, Epigraph, Surrogate, automatic_slack
+from rcac.switch import CRPO, Complement, Epigraph, Surrogate, automatic_slack
 from rcac.tabular.bounds import bounds
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
@@ -24,7 +24,7 @@ from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, Nominal, StateL1,
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
 
-METHODS = ["rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"]
+METHODS = ["rnpg", "rppg", "epirc_pgs", "robust_crpo", "primal_dual", "rsqp"]
 
 
 def some_and_all(some: int, every: int) -> list:
@@ -56,7 +56,7 @@ def test_natural_step_equals_the_explicit_fisher_step(rng):
                 gradient += weight * found.q_values[k, s, a] / (1 - 0.9) * score.ravel()
         theta = np.log(policy) - eta * (np.linalg.pinv(fisher, rcond=1e-10) @ gradient).reshape(4, 3)
         expected = np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(Natural(eta / (1 - 0.9)).propose(policy, found, k, 1.0), expected, atol=1e-9)
+        np.testing.assert_allclose(Natural(eta / (1 - 0.9)).propose(policy, found, np.eye(2)[k]), expected, atol=1e-9)
 
 
 def test_projection_equals_cvxpys(rng):
@@ -87,6 +87,11 @@ def test_switches_with_literal_numbers():
     assert CRPO().merit(np.array([-50, 42.1, 7.0]), budgets) == (2.0, -50.0)
     assert Epigraph(-45).weights(returns, budgets).tolist() == [0, 1, 0]  # −5, −1, −2
     assert Epigraph(-51).weights(returns, budgets).tolist() == [1, 0, 0]  # 1
+    # complement with r_max = 1, γ .99: J_0 = 100 − 50, so 50/50 = 1 against −1 and −2
+    complement = Complement(Surrogate(50), 100.0, 1.0)
+    assert complement.merit(returns, budgets) == (1.0,)
+    assert complement.weights(np.array([-50.0, 43.5, 3.0]), budgets).tolist() == [0, 1, 0]  # 1.5 exceeds 1
+    assert complement.weights(np.array([-50.0, 42.5, 3.0]), budgets).tolist() == [0.02, 0, 0]  # .5 does not
     assert automatic_slack(2.0, 0.9, 50) == pytest.approx(0.4)
     assert automatic_slack(-1.0, 0.9, 50) == 0
 
@@ -306,6 +311,81 @@ def test_the_best_iterate_is_returned_and_history_is_complete(rng):
     assert Surrogate(50).merit(found.returns, problem.budgets) == min(merits)
     assert len(seen) == len(merits) == found.evaluations == 50
     assert [s.metrics["switch/index"] for s in seen] == found.history["index"].tolist()
+
+
+def test_complement_is_the_problem_whose_costs_are_the_largest_reward_less_the_reward(rng):
+    """`objective: complement` against the same method on c_0 = r_max − r ≥ 0, written out; in every kind of set."""
+    plain = random_problem(rng)
+    reward, rest = rng.uniform(-1, 3, plain.costs.shape[1:]), plain.costs[1:]
+    fixed = dict(
+        budgets=evaluate(plain, np.full((5, 3), 1 / 3)).returns[1:] - 1, initial=plain.initial, discount=plain.discount
+    )
+    given = RCMDP.from_rewards(plain.kernel, reward, rest, **fixed)
+    costs = RCMDP(plain.kernel, np.concatenate([reward.max() - reward[None], rest]), *fixed.values())
+    shift = reward.max() / (1 - plain.discount)
+    for uncertainty in (KLBall(0.02), KLPenalty(5.0, "linear"), TotalVariation(0.05)):
+        for slack in (0.0, None):
+            options = dict(iterations=60, step_size=0.3, lam=40.0, slack=slack)
+            ours = solve(given, "rnpg", uncertainty, objective="complement", **options)
+            theirs = solve(costs, "rnpg", uncertainty, **options)
+            assert {0, 1} == {*theirs.history["index"].tolist()}  # both sides of the switch are met
+            np.testing.assert_array_equal(ours.history["index"], theirs.history["index"])
+            np.testing.assert_allclose(ours.returns, theirs.returns - [shift, 0], rtol=1e-6)
+    same = [solve(costs, "rnpg", KLBall(0.02), objective=o, iterations=20).policy for o in ("negated", "complement")]
+    np.testing.assert_array_equal(*same)  # a cost stays a cost
+
+
+def test_what_the_form_of_the_objective_does_to_lam_on_river_swim():
+    """With −r a larger λ is less cautious; with r_max − r it is more cautious, and λ = 50 hands out an infeasible policy."""
+    from rcac.envs.tabular.river_swim import river_swim
+
+    model, penalty = river_swim(), KLPenalty(1000.0)
+    handed = {
+        form: [solve(model, "rnpg", penalty, objective=form, lam=lam).returns for lam in (10.0, 50.0, 500.0)]
+        for form in ("negated", "complement")
+    }
+    np.testing.assert_allclose(-np.array(handed["negated"])[[0, 2], 0], [40.58, 45.42], atol=0.01)
+    np.testing.assert_allclose(-np.array(handed["complement"])[[0, 2], 0], [51.64, 45.65], atol=0.01)
+    np.testing.assert_allclose(np.array(handed["negated"])[:, 1], [37.86, 41.10, 41.90], atol=0.01)
+    np.testing.assert_allclose(np.array(handed["complement"])[:, 1], [46.84, 43.04, 42.09], atol=0.01)
+
+
+def test_a_problem_with_a_duality_gap():
+    """Found by search over problems of two states and two actions; without uncertainty it has none.
+
+    For any two policies, one within the budget and one not, and every μ: min_π J_0 + μ(J_1 − b) is at most what their
+    segment in the (J_1, J_0) plane has at J_1 = b. So the dual's value is at most the least of these, and a grid of
+    policies bounds it from above.
+    """
+    stay = np.array([[0.4, 0.9], [0.9, 0.2]])  # probability of the first state, by state and action
+    costs = np.array([[[0.5, 0.9], [0.2, 0.4]], [[0.3, 0.2], [0.4, 0.3]]])
+    problem = RCMDP(np.stack([stay, 1 - stay], axis=-1), costs, [2.9], [0.5, 0.5], 0.9)
+    steps = np.linspace(0, 1, 31)
+    table = [np.array([[a, 1 - a], [b, 1 - b]]) for a in steps for b in steps]
+
+    def primal_and_dual(model, uncertainty):
+        j0, excess = (
+            np.array([evaluate(model, policy, uncertainty).returns for policy in table]) - [0, model.budgets[0]]
+        ).T
+        inside, out = excess <= 0, excess > 0
+        share = excess[out][:, None] / (excess[out][:, None] - excess[inside])
+        return j0[inside].min(), ((1 - share) * j0[out][:, None] + share * j0[inside]).min()
+
+    primal, dual = primal_and_dual(problem, KLBall(0.3))
+    found = solve(problem, "rsqp", KLBall(0.3))
+    assert found.feasible
+    assert found.returns[0] == pytest.approx(primal, abs=0.1)  # the optimum, as far as the grid can tell
+    assert dual < found.returns[0] - 1.4
+    primal_dual = solve(problem, "primal_dual", KLBall(0.3))
+    late = primal_dual.history["returns"][-100:]
+    assert np.abs(late[:, 0] - found.returns[0]).min() > 0.3  # where it rests or turns is not the optimum
+    budget = np.mean([evaluate(problem, policy).returns[1] for policy in table])
+    easier = with_budgets(problem, [budget])
+    primal, dual = primal_and_dual(easier, Nominal())
+    exact = nominal_optimum(easier).value
+    assert dual == pytest.approx(exact, abs=0.05)
+    assert primal >= exact - 1e-9
+    np.testing.assert_allclose(solve(easier, "primal_dual", iterations=3000).returns[0], exact, atol=0.02)
 
 
 def test_callback_can_stop(rng):
