@@ -235,5 +235,7 @@ class Adversaries:
 
 def likely_worst(means: np.ndarray, error: float) -> np.ndarray:
     """q* (M,) for means (M,) with this standard error."""
-    grown = np.exp((means - means.max()) / (error / np.sqrt(2.0))) if error > 0 else (means == means.max()).astype(float)
+    grown = (
+        np.exp((means - means.max()) / (error / np.sqrt(2.0))) if error > 0 else (means == means.max()).astype(float)
+    )
     return np.asarray(grown / grown.sum())

@@ -116,7 +116,12 @@ class Player:
     """A `Measure`: episodes of a policy in given contexts, one for each environment at a time."""
 
     def __init__(
-        self, envs: VectorEnv, policy: Any, box: Parameters, costs: int, played: Callable[[int], None] = lambda count: None
+        self,
+        envs: VectorEnv,
+        policy: Any,
+        box: Parameters,
+        costs: int,
+        played: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.envs, self.policy, self.box, self.costs, self.played = envs, policy, box, costs, played
         if hasattr(policy, "spaces"):

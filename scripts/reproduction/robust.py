@@ -4,7 +4,7 @@ A run is a training at one seed and tests of the policy handed out: on a full gr
 training saw, on wider boxes, and under perturbations of kinds that were never trained on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,7 @@ class Tested(NamedTuple):
     holds_lost: bool
 
 
-def tested(run: Mapping[str, Any], name: str, way: str = "stochastic") -> Tested:
+def scored(run: Mapping[str, Any], name: str, way: str = "stochastic") -> Tested:
     means, errors = (np.array(run["tests"][way][name][key]) for key in ("means", "errors"))
     lower = means - 2 * errors
     return Tested(
@@ -177,7 +177,7 @@ def tables(result: Result) -> str:
         rows = []
         for key in result["methods"]:
             runs = of(result, key)
-            scores = [tested(run, "grid", way) for run in runs]
+            scores = [scored(run, "grid", way) for run in runs]
             cells = [deep.format_interval(interval([np.array(x)])) for x in list(zip(*scores, strict=True))[:3]]
             held = f"{sum(s.holds_cost for s in scores)} of {len(runs)}"
             minutes = np.mean([run["seconds"] for run in runs]) / 60
@@ -188,7 +188,7 @@ def tables(result: Result) -> str:
     for key in result["methods"]:
         cells = []
         for name in names:
-            scores = [tested(run, name) for run in of(result, key)]
+            scores = [scored(run, name) for run in of(result, key)]
             cost, lost = (interval([np.array([s[k] for s in scores])]).estimate for k in (1, 2))
             cells.append(f"{cost:.0f}, {lost:.0f}")
         rows.append([METHODS[key].name, *cells])
@@ -196,7 +196,7 @@ def tables(result: Result) -> str:
         "Elsewhere: cost and steps lost, at the worst of each family's contexts\n\n" + markdown(["", *names], rows)
     )
     rows = [
-        [METHODS[run["method"]].name, str(run["seed"]), *(f"{x:.1f}" for x in tested(run, "grid")[:3])]
+        [METHODS[run["method"]].name, str(run["seed"]), *(f"{x:.1f}" for x in scored(run, "grid")[:3])]
         for key in result["methods"]
         for run in of(result, key)
     ]
@@ -211,7 +211,7 @@ def figures(result: Result) -> dict[str, Figure]:
     axes = fig.subplots()
     style.panel(axes, "Trade-off cart-pole, box of noise, wind and length", "cost in the worst context", "mean return")
     for key in result["methods"]:
-        scores, method = [tested(run, "grid") for run in of(result, key)], METHODS[key]
+        scores, method = [scored(run, "grid") for run in of(result, key)], METHODS[key]
         x, y = [s.worst_cost for s in scores], [s.mean_return for s in scores]
         axes.plot(x, y, linestyle="none", marker=method.marker, color=method.colour, label=method.name, markersize=5)
     axes.axvline(BUDGET, color=style.BUDGET, linewidth=0.9, linestyle="--")
@@ -221,7 +221,7 @@ def figures(result: Result) -> dict[str, Figure]:
 
 
 def claims(result: Result) -> list[Claim]:
-    scores = {key: [tested(run, "grid") for run in of(result, key)] for key in result["methods"]}
+    scores = {key: [scored(run, "grid") for run in of(result, key)] for key in result["methods"]}
     found = []
     if ours := scores.get("robust_sqp"):
         share = np.mean([s.holds_cost for s in ours])

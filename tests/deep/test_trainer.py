@@ -246,7 +246,8 @@ def test_critics_learn_survival_instead_of_steps_lost(calibrate):
     trajectory = trainer._collect(trainer.actor, 200)
     costs = trainer._by_step(trajectory)
     finished = trainer.episodes.record(trajectory, None, costs)
-    assert len(finished) > 4 and all(episode.length < 500 for episode in finished)
+    assert len(finished) > 4
+    assert all(episode.length < 500 for episode in finished)
     for episode in finished:
         assert episode.plain[2] == 500 - episode.length
         steps = 0.9 ** np.arange(episode.length)
@@ -405,7 +406,11 @@ def test_environments_that_cannot_be_saved_begin_anew():
     state = first.state()
     assert state.data["rollout"]["exact"] is False
     second.load(state)
-    assert second.inexact == second.state().data["inexact"] == "its environment cannot be saved in the middle of an episode"
+    assert (
+        second.inexact
+        == second.state().data["inexact"]
+        == "its environment cannot be saved in the middle of an episode"
+    )
     assert (second.rollout.observations == 0).all()
     assert (second.episodes.length == 0).all()
     run(second)
@@ -593,8 +598,6 @@ def test_a_window_that_was_not_filled_says_so_and_what_was_measured():
     assert found["feasible"] is None
     assert (found["return"], found["costs"]) == (-trainer.episodes.mean()[0], trainer.episodes.mean()[1:].tolist())
     assert found["violation"] == max(0.0, found["costs"][0] - 4.0)
-
-
 
 
 def test_budgets_on_discounted_sums():
