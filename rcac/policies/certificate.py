@@ -26,7 +26,7 @@ from rcac.files import replace_file
 from rcac.labels import episode_labels
 from rcac.policies.worst_context import Measure, worst_contexts
 
-FILE, FIGURE = "certificate.json", "certificate"
+FILE = "certificate.json"
 LAW, SEARCH = "law", "search"  # why a context was played
 
 

@@ -1,15 +1,18 @@
 """The figure of a certificate: what the contexts played cost, against the budget, and the bound at the worst one found."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rcac.contexts import Parameters
-from rcac.policies.certificate import FIGURE, Certificate
 from rcac.report import contexts, style
 
+if TYPE_CHECKING:
+    from rcac.policies.certificate import Certificate
 
-def draw(made: Certificate, folder: Path) -> None:
+
+def draw(made: "Certificate", folder: Path) -> None:
     """Write `certificate.png` and `.pdf`."""
     box = Parameters(made.ranges)
     points = box.unit({name: np.array(values) for name, values in made.played.contexts.items()})
@@ -31,4 +34,4 @@ def draw(made: Certificate, folder: Path) -> None:
         f"of contexts near by. Star: worst context found, mean of {made.final_episodes} fresh episodes; the bar reaches up to its "
         f"bound (all statements together {100 * made.confidence:g} %)."
     )
-    style.save(contexts.figure(box, costs, note), folder, FIGURE)
+    style.save(contexts.figure(box, costs, note), folder, "certificate")

@@ -15,7 +15,7 @@ from rich.text import Text
 from rcac.config import compose as configuration
 from rcac.errors import InputError
 from rcac.policies import output, robustness
-from rcac.policies.certificate import FIGURE, FILE, Certificate, CertificateSettings
+from rcac.policies.certificate import FILE, Certificate, CertificateSettings
 from rcac.policies.certify import certify_env
 from rcac.policies.policy import load_policy
 from rcac.policies.robustness import Run
@@ -57,7 +57,7 @@ def main(settings: Settings, changes: list[str], trust: bool = False) -> int:
     with output.while_somebody_reads():
         output.wide_console().print(certificate_table(made, f"{run.name}, {about['policy']} policy"))
         print(*made.statements(), "", sep="\n")
-        print(shown_path(root / FILE), shown_path(plots / f"{FIGURE}.png"), sep="\n")
+        print(shown_path(root / FILE), shown_path(plots / "certificate.png"), sep="\n")
     return NOT_CERTIFIED if settings.certify == "strict" and not made.certified else 0
 
 
