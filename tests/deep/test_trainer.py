@@ -231,7 +231,7 @@ def test_a_truncated_step_bootstraps_from_its_final_observation():
     trajectory = Trajectory(
         states, actions, costs, terminated, truncated, ~terminated | True, at, final, states[0], terminated
     )
-    batch, _ = trainer._batch(trajectory, np.zeros(3))
+    batch, _ = trainer._batch(trajectory, np.zeros(3), None)
     following = trainer.critics.values(np.array([[0.2], [9.0]], dtype=np.float32))  # (K, 2)
     expected = costs[:, :, 0] + 0.9 * np.concatenate([following, np.zeros((3, 1))], axis=1)
     np.testing.assert_allclose(batch.targets.numpy(), expected, rtol=1e-5)
