@@ -279,7 +279,7 @@ class Rollout:
             own = every[len(every) - int(self.lengths[env]) :]
             episodes[first] = Episode(number, [actions[env] for actions in own])
         seeds = [first for first, _ in state.data["places"]]
-        observations, _ = self.envs.reset(seed=seeds, options={OPTION: episodes})
+        observations, _ = self.envs.reset(seed=seeds, options={OPTION: episodes})  # type: ignore[arg-type]
         if isinstance(self.envs, StepsLost):
             self.envs.elapsed, self.envs.resetting = self.lengths.copy(), state.tensors["resetting"].copy()
         frames = self._encoded(observations)

@@ -107,9 +107,9 @@ def _alike(own: gym.Space, other: gym.Space) -> bool:
     """In all but the ends of numbers."""
     if type(own) is not type(other) or own.shape != other.shape:
         return False
-    if isinstance(own, Dict):
+    if isinstance(own, Dict) and isinstance(other, Dict):
         return own.spaces.keys() == other.spaces.keys() and all(_alike(part, other[key]) for key, part in own.items())
-    if isinstance(own, Tuple):
+    if isinstance(own, Tuple) and isinstance(other, Tuple):
         return len(own) == len(other) and all(map(_alike, own.spaces, other.spaces))
     return own == other if isinstance(own, MultiDiscrete) else getattr(own, "n", 0) == getattr(other, "n", 0)
 

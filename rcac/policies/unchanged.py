@@ -26,7 +26,7 @@ def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
                 f"{folder / 'config.yaml'}: {key} is {ours.get(key)!r}, {theirs.get(key)!r} when the policy was trained; "
                 "a change is made on the command line (env.…=, uncertainty.…=)"
             )
-    same = {"env_hash": env_digest(now["env"]), "seed": now["seed"], "algo": (now["algo"] or {}).get("name")}
+    same = {"env_hash": env_digest(now["env"] or {}), "seed": now["seed"], "algo": (now["algo"] or {}).get("name")}
     if isinstance(row := now["uncertainty"], dict) and "uncertainty" in identity:
         same["uncertainty"] = row | files_digest(row)
     for key, value in same.items():

@@ -1,0 +1,94 @@
+"""What the trainer hands to a step, and what the SQP step makes of it: small things that no long training would show."""
+
+import numpy as np
+import pytest
+import torch
+from deep.small_actors import small, some_actions
+
+from rcac.deep.settings import DeepSettings
+from rcac.deep.steps import sqp
+from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Batch
+from rcac.deep.switching import BisectedEpigraph
+from rcac.deep.trainer import Trainer
+from rcac.envs.control.cartpole_vector import NoisyCartPoleVector
+from rcac.switch import CRPO, Bisection
+
+TINY = dict(num_envs=2, rollout_length=8, actor_hidden=[4], critic_hidden=[4], window=3, trials=0, total_steps=64)
+
+
+def seen(**changes) -> list[ActorStepInputs]:
+    """The inputs of every step of a training whose actor stays as it is."""
+    found: list[ActorStepInputs] = []
+    trainer = Trainer(NoisyCartPoleVector(2), [3.0], DeepSettings(**{**TINY, **changes}), 0, 500)
+    trainer.actor_step = lambda inputs: found.append(inputs) or ActorUpdate(True, 0.0, 0.0)
+    while not trainer.finished:
+        trainer.step()
+    assert trainer.skipped == len(found)  # they said that they took no step
+    again = Trainer(NoisyCartPoleVector(2), [3.0], DeepSettings(**{**TINY, **changes}), 0, 500)
+    again.load(trainer.state())
+    assert again.skipped == len(found)
+    return found
+
+
+def test_the_slack_is_part_of_the_excess_and_the_rate_falls():
+    plain, tighter = seen(anneal=False), seen(slack=0.25, anneal=True)
+    np.testing.assert_allclose(tighter[0].excess - plain[0].excess, 0.25, rtol=1e-9)
+    assert [inputs.rate for inputs in plain] == [1.0] * 4
+    assert [inputs.rate for inputs in tighter] == [1.0, 0.75, 0.5, 0.25]
+
+
+def _advantages() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(1).normal(size=(2, 64)))
+
+
+@pytest.fixture
+def inputs():
+    """(steps, excess) → inputs of an SQP step with an objective and a constraint."""
+    actor, law, rows = small("bandit", 64)
+    batch = Batch(rows, some_actions(law, 64), _advantages(), _advantages())
+    optimizer = torch.optim.Adam(actor.parameters())
+
+    def make(steps: float, excess: float) -> ActorStepInputs:
+        rest = (DeepSettings(step="sqp"), 1.0, np.random.default_rng(0))
+        return ActorStepInputs(actor, law, optimizer, batch, np.ones(2), np.array([excess]), steps, None, *rest)
+
+    return make
+
+
+def test_sqp_counts_the_steps_of_an_episode_in_its_gradients(inputs, monkeypatch):
+    grams = []
+    region = sqp.trust_region_step
+    monkeypatch.setattr(sqp, "trust_region_step", lambda gram, *rest: grams.append(gram) or region(gram, *rest))
+    monkeypatch.setattr(sqp, "line_search", lambda *_: None)
+    for steps in (1.0, 10.0):
+        sqp.sqp_step(inputs(steps, -5.0))
+    np.testing.assert_allclose(grams[1], 100.0 * grams[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("excess", "accepted"), [(-5.0, False), (0.5, True)])
+def test_sqp_accepts_a_worse_objective_only_for_a_violated_constraint(inputs, monkeypatch, excess, accepted):
+    """Along the ascent of the objective, the constraint's surrogate kept out of it: better with the descent, always."""
+    made = inputs(1.0, excess)
+    made.batch.advantages[1] = 0.0
+    kept = {}
+    monkeypatch.setattr(sqp, "line_search", lambda *args: kept.update(accept=args[4], old=args[2]))
+    sqp.sqp_step(made)
+    outputs = kept["old"].clone().requires_grad_()
+    centred = made.batch.advantages[0] - made.batch.advantages[0].mean()
+    slope = torch.autograd.grad((made.distribution.log_prob(outputs, made.batch.actions) * centred).sum(), outputs)[0]
+    assert kept["accept"](kept["old"] - 1e-3 * slope)
+    assert kept["accept"](kept["old"] + 1e-3 * slope) is accepted
+
+
+def test_crpo_and_the_epigraph_have_a_tolerance_and_its_end_belongs_to_it():
+    budgets = np.array([4.0])
+    assert CRPO(0.5).merit(np.array([-1.0, 4.5]), budgets) == (0.0, -1.0)
+    assert CRPO(0.5).merit(np.array([-1.0, 5.0]), budgets) == (0.5, -1.0)
+    assert CRPO(0.5).weights(np.array([-1.0, 4.5]), budgets).tolist() == [1.0, 0.0]
+    assert CRPO(0.5).weights(np.array([-1.0, 4.75]), budgets).tolist() == [0.0, 1.0]
+    for worst, reached in ((0.25, True), (0.5, True), (0.75, False)):  # the level is −2
+        switch = BisectedEpigraph(2, 0.5, 0.9, Bisection(-4.0, 0.0))
+        switch.begin_update(0.5, np.zeros(1))
+        switch.weights(np.array([-2.0 + worst, 0.0]), budgets)
+        assert switch.bisection == (Bisection(-4.0, -2.0) if reached else Bisection(-2.0, 0.0))
+        assert switch.merit(np.array([-1.0, 4.5]), budgets) == (0.0, -1.0)
