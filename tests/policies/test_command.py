@@ -33,7 +33,7 @@ from rcac.deep.settings import DeepSettings
 from rcac.errors import InputError
 from rcac.learner import State
 from rcac.policies import command as evaluation
-from rcac.policies import perturbations, robustness
+from rcac.policies import output, perturbations, robustness
 from rcac.policies.perturbations import Condition, random_kernels
 from rcac.policies.robustness import Record, Run
 from rcac.policies.robustness_plots import choose_looks, draw
@@ -241,7 +241,7 @@ def test_a_progress_bar_on_a_terminal(cartpoles, evaluate, monkeypatch):
     for terminal in (True, False):
         said = io.StringIO()
         shown = Console(file=said, force_terminal=terminal, width=100)
-        monkeypatch.setattr(evaluation, "Console", lambda c=shown, stderr=False, **_: c if stderr else Console())
+        monkeypatch.setattr(output, "Console", lambda c=shown, stderr=False, **_: c if stderr else Console())
         assert evaluate(f"run={cartpoles} episodes=1 sweep.wind=0,2").code == 0
         if terminal:
             for part in ("0/8", "8/8", "cartpole/cac/", "wind 2"):  # four runs at two strengths, the last one named
