@@ -292,7 +292,12 @@ def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
     assert f"no, by {summary['violation']:.4g}" in done.out
     assert run(f"{text} strict=true").code == 5
     assert run(f"env=cartpole {DEEP} strict=true").code == 0
-    sweep = run(f"-m {text} strict=true seed=0 hydra/launcher=basic")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unplotted")
+def test_a_sweep_over_budget_has_that_code_too(run):
+    sweep = run(f"-m env=cartpole {DEEP} env.budgets=[0.001] strict=true seed=0 hydra/launcher=basic")
     assert sweep.code == 5, sweep.err
 
 

@@ -387,7 +387,11 @@ def test_environments_that_cannot_be_saved_begin_anew():
     state = first.state()
     assert state.data["rollout"]["exact"] is False
     second.load(state)
-    assert second.inexact == second.state().data["inexact"] == "its environment cannot be saved in the middle of an episode"
+    assert (
+        second.inexact
+        == second.state().data["inexact"]
+        == "its environment cannot be saved in the middle of an episode"
+    )
     assert (second.rollout.observations == 0).all()
     assert (second.episodes.length == 0).all()
     run(second)
@@ -575,8 +579,6 @@ def test_a_window_that_was_not_filled_says_so_and_what_was_measured():
     assert found["feasible"] is None
     assert (found["return"], found["costs"]) == (-trainer.episodes.mean()[0], trainer.episodes.mean()[1:].tolist())
     assert found["violation"] == max(0.0, found["costs"][0] - 4.0)
-
-
 
 
 def test_budgets_on_discounted_sums():
