@@ -292,7 +292,12 @@ def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
     assert f"no, by {summary['violation']:.4g}" in done.out
     assert run(f"{text} strict=true").code == 5
     assert run(f"env=cartpole {DEEP} strict=true").code == 0
-    sweep = run(f"-m {text} strict=true seed=0 hydra/launcher=basic")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unplotted")
+def test_a_sweep_over_budget_has_that_code_too(run):
+    sweep = run(f"-m env=cartpole {DEEP} env.budgets=[0.001] strict=true seed=0 hydra/launcher=basic")
     assert sweep.code == 5, sweep.err
 
 
@@ -381,7 +386,7 @@ BAD = {
     "env=gym env.id=mine/Letter-v0 env.budgets=[3]": "observation space: Text(1, 5, ",
     "env=river_swim algo=rcac algo.gamma=0.5": "algo.gamma: 0.5 given, 0.99 expected, the model's discount",
     "env=river_swim runs=/proc/nowhere": "runs folder /proc/nowhere: cannot be written",
-    "--form x": "--form: no such option, known are --help, --version and --from",
+    "--form x": "--form: no such option, known are --help, --version, --from and --trust",
     "--from": "--from: nothing given",
     "--from nowhere": "the configuration of a run expected",
     "env=river_swim algo._target_=os.getcwd": "nothing is instantiated from text",
@@ -579,7 +584,13 @@ class TestAnyEnvironment:
             part = run(GYM)
         assert part.code == 130
         assert "resumed" not in part.json("summary.json")["run"]
-        monkeypatch.setattr(Replay, "_seed", lambda self: None)  # an environment that takes no seed
+        real = Replay.reset
+
+        def elsewhere(self, *, seed=None, options=None):  # when it is played again
+            observation, info = real(self, seed=seed, options=options)
+            return observation + np.float32(0.5 if options else 0.0), info
+
+        monkeypatch.setattr(Replay, "reset", elsewhere)
         said = "its environment did not repeat itself from the same seeds and actions: new episodes began"
         done = run(f"resume={part.folder}")
         assert done.code == 0

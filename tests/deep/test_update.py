@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from deep.small_actors import small, some_actions
+from deep.small_actors import KINDS, small, some_actions
 
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps import sqp
@@ -44,7 +44,7 @@ def _advantages() -> torch.Tensor:
 @pytest.fixture
 def inputs():
     """(steps, excess) → inputs of an SQP step with an objective and a constraint."""
-    actor, law, rows = small("bandit", 64)
+    actor, law, rows = small(KINDS[0], 64)
     batch = Batch(rows, some_actions(law, 64), _advantages(), _advantages())
     optimizer = torch.optim.Adam(actor.parameters())
 
