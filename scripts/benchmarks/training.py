@@ -64,7 +64,8 @@ class Pictures(gym.Env):
 
 def image_times(updates: int = 2) -> tuple[float, float]:
     """CPU seconds per 1000 environment steps, ours and of SB3's PPO with its CnnPolicy: the same network (convolutions and
-    512 units, shared by actor and critics), rollouts of 8 × 64 steps, four passes in minibatches of 128."""
+    512 units, shared by actor and critics), rollouts of 8 × 64 steps, four passes through it in minibatches of 128 (ours: two
+    of the actor and two of both critics; theirs: four of both)."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
