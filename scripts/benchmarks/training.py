@@ -152,7 +152,8 @@ def peer_speed(make: Callable[..., object], steps: int) -> float:
     learner.learn(2048)  # type: ignore[attr-defined]
     start = time.perf_counter()
     learner.learn(steps)  # type: ignore[attr-defined]
-    return steps / (time.perf_counter() - start)
+    taken = time.perf_counter() - start
+    return learner.num_timesteps / taken  # type: ignore[attr-defined]  # whole rollouts: may be more than `steps`
 
 
 def peer_time_to_solve(make: Callable[..., object], seed: int) -> float:
