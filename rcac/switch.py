@@ -24,6 +24,8 @@ from rcac.learner import State
 class Switch:
     """A switch has `weights` and `merit`; the rest is for those that change in the course of a run."""
 
+    filters = False  # whether it smooths the returns it is given itself; else a deep method does that before
+
     def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         """(N+1,) ≥ 0, not all zero."""
         raise NotImplementedError
@@ -183,6 +185,8 @@ class Lagrangian(Switch):
 
     The weights are (1, μ)/(1 + Σμ). With kp = kd = 0 this is dual ascent with step `rate·ki`.
     """
+
+    filters = True
 
     kp: float = 2.0
     ki: float = 1.0

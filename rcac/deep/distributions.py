@@ -125,14 +125,11 @@ def _inverse(logits: np.ndarray, noise: np.ndarray) -> np.ndarray:
     return passed.sum(axis=1, dtype=np.int64)
 
 
-class Bernoulli:
-    """Independent bits."""
+class Independent:
+    """One of torch's distributions for each number of an action."""
 
-    def __init__(self, count: int) -> None:
-        self.outputs = count
-
-    def _of(self, outputs: Tensor) -> td.Bernoulli:
-        return td.Bernoulli(logits=outputs, validate_args=False)
+    def _of(self, outputs: Tensor) -> Any:
+        raise NotImplementedError
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         return self._of(outputs).log_prob(actions).sum(dim=-1)
@@ -142,6 +139,16 @@ class Bernoulli:
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
         return td.kl_divergence(self._of(old), self._of(new)).sum(dim=-1)
+
+
+class Bernoulli(Independent):
+    """Bits."""
+
+    def __init__(self, count: int) -> None:
+        self.outputs = count
+
+    def _of(self, outputs: Tensor) -> td.Bernoulli:
+        return td.Bernoulli(logits=outputs, validate_args=False)
 
     def metric(self, outputs: Tensor, tangents: Tensor) -> Tensor:
         p = torch.sigmoid(outputs)
@@ -157,8 +164,8 @@ class Bernoulli:
         return (outputs > 0).astype(np.float32)
 
 
-class Gaussian:
-    """Independent real numbers."""
+class Gaussian(Independent):
+    """Real numbers."""
 
     def __init__(self, count: int) -> None:
         self.count, self.outputs = count, 2 * count
@@ -166,15 +173,6 @@ class Gaussian:
     def _of(self, outputs: Tensor) -> td.Normal:
         mean, log_std = outputs.split(self.count, dim=-1)
         return td.Normal(mean, log_std.clamp(*LOG_STD_RANGE).exp(), validate_args=False)
-
-    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        return self._of(outputs).log_prob(actions).sum(dim=-1)
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        return self._of(outputs).entropy().sum(dim=-1)
-
-    def kl(self, old: Tensor, new: Tensor) -> Tensor:
-        return td.kl_divergence(self._of(old), self._of(new)).sum(dim=-1)
 
     def metric(self, outputs: Tensor, tangents: Tensor) -> Tensor:
         log_std = outputs[..., self.count :]

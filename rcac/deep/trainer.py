@@ -313,9 +313,7 @@ class Trainer:
         values = self.critics.values(self.initial).mean(axis=1)
         if not self.settings.calibrate or not self.episodes.count:
             return values
-        if (
-            self.settings.switch == "lagrangian"
-        ):  # its multipliers are a filter of their own: the window's means will do
+        if self.switch.filters:  # the window's means will do
             left, last = self.episodes.cut_off()
             beyond = self.critics.values(last) @ left / len(left)  # E
             return self.kappa * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond

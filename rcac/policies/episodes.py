@@ -103,8 +103,8 @@ def check_spaces(policy: Any, observation: gym.Space, action: gym.Space) -> None
             raise InputError(f"env: its {name} are {other}, {own} expected by the policy")
 
 
-def _alike(own: gym.Space, other: gym.Space) -> bool:
-    """In all but the ends of numbers."""
+def _alike(own: Any, other: Any) -> bool:
+    """Whether two spaces are the same in all but the ends of numbers."""
     if type(own) is not type(other) or own.shape != other.shape:
         return False
     if isinstance(own, Dict) and isinstance(other, Dict):
