@@ -125,7 +125,7 @@ _costs = Registry("cost", "rcac.costs", tuple)
 OUR_LOGGERS = ("csv", "tensorboard", "wandb")  # modules of rcac.runs.loggers
 _loggers = Registry("logger", "rcac.loggers", lambda: OUR_LOGGERS)
 _networks = Registry("network", "rcac.networks", tuple)
-_steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "sqp", "projected"))
+_steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "softmax", "sqp", "projected"))
 _switches = Registry(
     "switch", "rcac.switches", lambda: ("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian")
 )

@@ -119,7 +119,10 @@ def make_solvers(
         first_policy(problem, "random", int(s))
         for s in np.random.SeedSequence((seed, 1)).generate_state(settings.starts - 1)
     ]
-    return [Solver(problem, uncertainty, settings, proven, start) for start in (first, *others)]
+    return [
+        Solver(problem, uncertainty, settings, proven, start, (seed, number))
+        for number, start in enumerate((first, *others))
+    ]
 
 
 def solve(
@@ -149,11 +152,11 @@ def solve(
             if callback is None:
                 solver.step()
     best = min(solvers, key=lambda s: s.best.merit if s.best else (np.inf,))
-    assert best.best is not None
-    returns, excess = best.best.returns, violation(best.best.returns, problem.budgets)
+    answer = best.answer
+    returns, excess = answer.returns, violation(answer.returns, problem.budgets)
     history = {name: np.array(rows) for name, rows in best.history.items()}
     return Solution(
-        best.best.policy,
+        answer.policy,
         returns,
         excess <= 0,
         excess,

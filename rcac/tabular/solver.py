@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcac.errors import InputError
-from rcac.evaluation import Evaluation, Warm, evaluate_checked
+from rcac.evaluation import Evaluation, Warm, evaluate_checked, evaluate_sampled, with_noise
 from rcac.evaluation.chains import factorised, one_thread
 from rcac.learner import State, Step, Term
 from rcac.problem import RCMDP
@@ -48,8 +48,14 @@ def further_policy(problem: RCMDP, uncertainty: Uncertainty, number: int) -> np.
 def make_step(settings: TabularSettings, problem: RCMDP, uncertainty: Uncertainty) -> TabularStep:
     if settings.step == "sqp":
         return SequentialPolicy(problem.budgets, settings.stationarity, settings.margin, uncertainty)
-    plain = Natural if settings.step == "natural" else Projected
-    return plain(settings.step_size)
+    size = settings.step_size
+    match settings.step:
+        case "softmax":
+            return Natural(size / (1 - problem.discount))
+        case "natural":
+            return Natural(size)
+        case _:
+            return Projected(size)
 
 
 def _ranking(problem: RCMDP, settings: TabularSettings) -> Switch:
@@ -90,14 +96,22 @@ class Solver:
     unit = "evaluations"
 
     def __init__(
-        self, problem: RCMDP, uncertainty: Uncertainty, settings: TabularSettings, bounds: Bounds, policy: np.ndarray
+        self,
+        problem: RCMDP,
+        uncertainty: Uncertainty,
+        settings: TabularSettings,
+        bounds: Bounds,
+        policy: np.ndarray,
+        seed: tuple[int, ...] = (0,),  # of the evaluation's errors
     ) -> None:
         uncertainty.check(problem)
         self.problem, self.uncertainty, self.settings, self.bounds = problem, uncertainty, settings, bounds
         self.labels = problem.labels()
         self.limits = (problem.signs[1:] * problem.budgets).tolist()  # budgets in people's signs
+        self.first, self.seed = policy, seed
         self.current = policy
         self.evaluation: Evaluation | None = None  # of `current`
+        self.evaluated_at = 0  # its number
         self.warm: Warm | None = None  # what it was started from
         self.step_part = make_step(settings, problem, uncertainty)
         self.total, self.position = settings.iterations, 0
@@ -132,15 +146,15 @@ class Solver:
         before, problem = self.evaluation, self.problem
         if before is None:
             index, accepted = 0, True
-            after = self._evaluate(self.current, None)
+            after = self._evaluate(self.current, None, self.position)
         else:
             weights = self.switch.weights(before.returns, problem.budgets)
             index = int(np.argmax(weights))
             proposal = self.step_part.propose(self.current, before, weights)
-            after = self._evaluate(proposal, before.warm)
+            after = self._evaluate(proposal, before.warm, self.position)
             accepted = self.step_part.accept(before, after)
         if accepted:
-            self.current, self.evaluation = after.policy, after
+            self.current, self.evaluation, self.evaluated_at = after.policy, after, self.position
             self.warm = None if before is None else before.warm
         self.position += 1
         self._remember(after, index)
@@ -163,8 +177,30 @@ class Solver:
         objective, small = float(self.best.returns[0]), factorised(self.problem.num_states, len(self.problem.rows.data))
         return small and not self.reasons and objective - self.bounds.best > PROVEN * abs(objective)
 
-    def _evaluate(self, policy: np.ndarray, warm: Warm | None) -> Evaluation:
-        return evaluate_checked(self.problem, policy, self.uncertainty, warm)
+    def _evaluate(self, policy: np.ndarray, warm: Warm | None, number: int) -> Evaluation:
+        """The evaluation of this number, with the errors that the settings ask for: they depend on it alone."""
+        settings = self.settings
+        if self._exact:
+            return evaluate_checked(self.problem, policy, self.uncertainty, warm)
+        rng = np.random.default_rng((*self.seed, number))
+        if settings.samples is None:
+            found = evaluate_checked(self.problem, policy, self.uncertainty, warm)
+        else:
+            found = evaluate_sampled(self.problem, policy, self.uncertainty, settings.samples, rng)
+        return with_noise(found, settings.noise, rng)
+
+    @property
+    def _exact(self) -> bool:
+        return self.settings.samples is None and self.settings.noise == 0
+
+    @property
+    def answer(self) -> Iterate:
+        """The best iterate; if its evaluation had an error, as an exact one finds it."""
+        assert self.best is not None
+        if self._exact:
+            return self.best
+        exact = evaluate_checked(self.problem, self.best.policy, self.uncertainty)
+        return self.best._replace(values=exact.values, returns=exact.returns, error_bound=exact.error_bound)
 
     def _remember(self, evaluation: Evaluation, index: int) -> None:
         merit = self.ranking.merit(evaluation.returns, self.problem.budgets)
@@ -183,6 +219,8 @@ class Solver:
         self.phase_best = min(self.phase_best, level.merit(evaluation.returns, self.problem.budgets)[0])
         if self.position % max(1, self.total // self.settings.levels) == 0:
             self.bisection, self.phase_best = self.bisection.halved(self.phase_best <= 0), np.inf
+            if self.settings.restart:
+                self.current, self.evaluation, self.warm = self.first, None, None
 
     def _report(self, evaluation: Evaluation, index: int) -> Step:
         assert self.best is not None
@@ -205,7 +243,8 @@ class Solver:
         """The result in a person's signs; `gap` says how far the objective can be from any policy's best."""
         if self.best is None:
             raise InputError("summary: nothing evaluated yet, at least one step expected")
-        returns, signs = self.best.returns, self.problem.signs
+        answer, signs = self.answer, self.problem.signs
+        returns = answer.returns
         excess = violation(returns, self.problem.budgets)
         return {
             "labels": self.labels,
@@ -217,12 +256,12 @@ class Solver:
             "gap": float(returns[0] - self.bounds.best),
             "evaluations": self.position,
             "stop_reason": self.stop_reason,
-            "error_bound": self.best.error_bound,
+            "error_bound": answer.error_bound,
         }
 
     def policy(self) -> State:
-        assert self.best is not None
-        tensors = {"policy": self.best.policy, "values": self.best.values}
+        answer = self.answer
+        tensors = {"policy": answer.policy, "values": answer.values}
         return State(
             tensors, {"kind": "tabular", "states": self.problem.num_states, "actions": self.problem.num_actions}
         )
@@ -253,6 +292,7 @@ class Solver:
             "high": self.bisection.high,
             "phase_best": self.phase_best,
             "evaluated": self.evaluation is not None,
+            "evaluated_at": self.evaluated_at,
             "reasons": self.reasons,
             "best_start": self.best_start,
             "step": self.step_part.state(),
@@ -278,7 +318,8 @@ class Solver:
         self.reasons, self.best_start = data["reasons"], data["best_start"]
         count = sum(name.startswith("piece/") for name in tensors) // len(Piece._fields)
         self.step_part.pieces = [Piece(*(tensors[f"piece/{i}/{f}"] for f in Piece._fields)) for i in range(count)]
-        self.evaluation = self._evaluate(self.current, self.warm) if data["evaluated"] else None
+        self.evaluated_at = data["evaluated_at"]
+        self.evaluation = self._evaluate(self.current, self.warm, self.evaluated_at) if data["evaluated"] else None
         if self.position:
             merit, error_bound = data["best"]
             self.best = Iterate(

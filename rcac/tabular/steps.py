@@ -1,6 +1,8 @@
 """One step of a policy π (S, A), given the evaluation of every cost and weights w ≥ 0 on them.
 
     natural     π ∝ π·exp(−α Σ_k w_k Q_k)     the mirror-descent step; for softmax policies the natural gradient
+    softmax     θ − α F⁻¹ Σ_k w_k ∇_θJ_k      written out: F⁻¹∇_θJ is Q/(1−γ) up to a number for each state, so it is the
+                                              natural step of size α/(1−γ)
     projected   Π_Δ(π − α Σ_k w_k ∇J_k)       Euclidean projection onto the simplex, per state
     sqp         see `rcac.tabular.rsqp`
 

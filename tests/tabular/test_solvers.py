@@ -1,6 +1,7 @@
 """Tabular methods against linear programs, brute force, an explicit Fisher matrix, cvxpy, and analytic optima."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import cvxpy as cp
@@ -18,8 +19,8 @@ from rcac.tabular.bounds import bounds
 from rcac.tabular.rsqp import SequentialPolicy
 from rcac.tabular.settings import TabularSettings
 from rcac.tabular.solve import make_solvers
-from rcac.tabular.solver import Solver, first_policy
-from rcac.tabular.steps import Natural, project_to_simplex
+from rcac.tabular.solver import Solver, first_policy, make_step
+from rcac.tabular.steps import project_to_simplex
 from rcac.uncertainty import FiniteKernels, KLBall, KLPenalty, Nominal, StateL1, TotalVariation
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
@@ -40,7 +41,7 @@ def with_budgets(problem, budgets):
 
 
 def test_natural_step_equals_the_explicit_fisher_step(rng):
-    """θ ← θ − η F⁺∇_θJ for π = softmax(θ), F = Σ d(s) E[∇log π ∇log πᵀ], is the tilt with α = η/(1−γ)."""
+    """θ ← θ − η F⁺∇_θJ for π = softmax(θ), F = Σ d(s) E[∇log π ∇log πᵀ], is the natural step of size η/(1−γ)."""
     problem = random_problem(rng, states=4, actions=3)
     policy, eta = random_policy(rng, problem), 0.3
     found = evaluate(problem, policy, KLBall(0.05))
@@ -56,7 +57,8 @@ def test_natural_step_equals_the_explicit_fisher_step(rng):
                 gradient += weight * found.q_values[k, s, a] / (1 - 0.9) * score.ravel()
         theta = np.log(policy) - eta * (np.linalg.pinv(fisher, rcond=1e-10) @ gradient).reshape(4, 3)
         expected = np.exp(theta) / np.exp(theta).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(Natural(eta / (1 - 0.9)).propose(policy, found, np.eye(2)[k]), expected, atol=1e-9)
+        step = make_step(TabularSettings(step="softmax", step_size=eta), problem, KLBall(0.05))
+        np.testing.assert_allclose(step.propose(policy, found, np.eye(2)[k]), expected, atol=1e-9)
 
 
 def test_projection_equals_cvxpys(rng):
@@ -388,6 +390,26 @@ def test_a_problem_with_a_duality_gap():
     np.testing.assert_allclose(solve(easier, "primal_dual", iterations=3000).returns[0], exact, atol=0.02)
 
 
+def test_every_level_can_begin_at_the_first_policy(rng):
+    problem, starts = random_problem(rng), []
+    for restart in (True, False):
+        found = solve(problem, "epirc_pgs", KLBall(0.02), levels=4, iterations=20, restart=restart)
+        starts.append(found.history["returns"][::5])  # the first evaluation of every level
+    assert np.ptp(starts[0], axis=0).max() == 0
+    assert np.ptp(starts[1], axis=0).min() > 0
+
+
+def test_what_is_handed_out_is_evaluated_exactly(rng):
+    problem, made = random_problem(rng), []
+    for seed in (0, 0, 1):
+        found = solve(problem, "rnpg", KLBall(0.02), seed, noise=0.1, iterations=20)
+        np.testing.assert_allclose(found.returns, evaluate(problem, found.policy, KLBall(0.02)).returns, rtol=1e-9)
+        assert np.abs(found.history["returns"][-1] - evaluate(problem, found.policy, KLBall(0.02)).returns).max() > 1e-3
+        made.append(found.history["returns"])
+    np.testing.assert_array_equal(made[0], made[1])
+    assert np.abs(made[0] - made[2]).min() > 0
+
+
 def test_callback_can_stop(rng):
     found = solve(with_budgets(random_problem(rng), [100]), "rnpg", callback=lambda step: False)
     assert found.evaluations == 1
@@ -409,14 +431,17 @@ def test_same_seed_same_answer(rng):
     assert not np.array_equal(a.policy, other.policy)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("uncertainty", [KLBall(0.02), TotalVariation(0.1), Nominal()])
-def test_a_solver_saved_and_resumed_ends_with_the_same_bits(method, uncertainty, rng):
+RESUMED = [(method, set_, {}) for method in METHODS for set_ in (KLBall(0.02), TotalVariation(0.1), Nominal())]
+INEXACT = [("epirc_pgs", KLBall(0.02), {"restart": True, "noise": 0.01}), ("rsqp", KLBall(0.02), {"noise": 0.01})]
+SAMPLED = [("rnpg", KLPenalty(20.0, "linear"), {"samples": 50})]
+
+
+@pytest.mark.parametrize(("method", "uncertainty", "options"), RESUMED + INEXACT + SAMPLED)
+def test_a_solver_saved_and_resumed_ends_with_the_same_bits(method, uncertainty, options, rng):
     problem = random_problem(rng, states=6)
     budget = evaluate(problem, np.full((6, 3), 1 / 3), uncertainty).returns[1]
     problem = with_budgets(problem, [budget - 0.05])
-    settings = algorithm(method, TabularSettings)
-    settings.iterations, settings.levels = 30, 5
+    settings = replace(algorithm(method, TabularSettings), iterations=30, levels=5, **options)
     whole = make_solvers(problem, uncertainty, settings, 0)[0]
     while not whole.finished:
         whole.step()
@@ -427,7 +452,8 @@ def test_a_solver_saved_and_resumed_ends_with_the_same_bits(method, uncertainty,
                 first.step()
         saved = first.state()
         copied = State({k: v.copy() for k, v in saved.tensors.items()}, json.loads(json.dumps(saved.data)))
-        second = Solver(problem, uncertainty, settings, first.bounds, first_policy(problem, "random", 9))
+        other = first_policy(problem, "uniform" if settings.restart else "random", 9)
+        second = Solver(problem, uncertainty, settings, first.bounds, other, (0, 0))
         second.load(copied)
         while not second.finished:
             second.step()
@@ -445,7 +471,7 @@ def test_a_solver_saved_and_resumed_ends_with_the_same_bits(method, uncertainty,
         (dict(lam=float("nan")), "lam: nan given"),
         (dict(iterations=0), "iterations: 0 given, a whole number ≥ 1 expected"),
         (dict(iterations=2.5), r"iterations: 2\.5 given"),
-        (dict(step="newton"), "step: 'newton' given, one of natural, projected, sqp expected"),
+        (dict(step="newton"), "step: 'newton' given, one of natural, softmax, projected, sqp expected"),
         (dict(slack=-1.0), r"slack: -1\.0 given"),
     ],
 )
