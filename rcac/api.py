@@ -105,6 +105,7 @@ def train(
     vectorization: str = "auto",
     uncertainty: str | Mapping[str, Any] | Parameters | None = None,
     failure_budget: float | None = None,
+    preset: str | None = None,
     **settings: Any,
 ) -> Result:
     """Train a policy that keeps its costs within their budgets.
@@ -151,6 +152,8 @@ def train(
         the name of a set, or `{"name": …}` with its parameters; `kl_ball` if not given.
     failure_budget : float
         How many steps an episode may lose to termination, on average: a further cost with a critic of its own.
+    preset : str
+        "paper": the settings of the paper, where it has any for this method and environment; what is given counts first.
     **settings
         Any setting of the algorithm: `total_steps=300_000`, `num_envs=8`, `rollout_length=256`, `lam=50.0`, …
 
@@ -178,7 +181,7 @@ def train(
     if callable(cost):
         cost = registry.use_cost(cost)
     if resume is not None:
-        _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, **settings)
+        _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, preset=preset, **settings)
         if isinstance(env, str):
             modules.load(env)
         elif env is not None:
@@ -187,10 +190,10 @@ def train(
     if env is None:
         raise InputError("env: not given, an id, a function that makes an Env, or a VectorEnv expected")
     place = describe_env(
-        env, budgets, cost, max_episode_steps, env_kwargs, vectorization, failure_budget=failure_budget
+        env, budgets, cost, max_episode_steps, env_kwargs, vectorization, failure_budget=failure_budget, preset=preset
     )
     config = describe_run(
-        place, algo, uncertainty, settings, seed=seed, progress=_shown(progress), loggers=list(loggers)
+        place, algo, uncertainty, settings, preset=preset, seed=seed, progress=_shown(progress), loggers=list(loggers)
     )
     if folder is not None:
         return _result(runs.train(config, folder, **options), actor)

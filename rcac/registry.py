@@ -112,6 +112,24 @@ def document(name: str) -> dict[str, Any]:
     return yaml.safe_load((resources.files("rcac.conf") / f"{name}.yaml").read_text("utf-8"))
 
 
+def preset(name: str | None, group: str, choice: str) -> dict[str, Any]:
+    """What `conf/preset/<group>/<name>/<choice>.yaml` says, over the parts that it shares; nothing if there is no such file."""
+    if name is None:
+        return {}
+    folder = f"preset/{group}/{choose('preset', name, _rows('preset'))}"
+    row = document(f"{folder}/{choice}") if choice in _rows(folder) else {}
+    shared = [preset(name, group, *part.values()) for part in row.pop("defaults", ())]
+    return {key: value for part in (*shared, row) for key, value in part.items()}
+
+
+def preset_set(name: str | None) -> str | None:
+    """The uncertainty set that a preset chooses for tabular methods."""
+    if name is None:
+        return None
+    chosen = document(f"preset/{choose('preset', name, _rows('preset'))}")["defaults"]
+    return next(row["override /uncertainty"] for row in chosen)
+
+
 def _our_sets() -> dict[str, Callable[..., Any]]:
     from rcac.uncertainty.named import NAMED
 

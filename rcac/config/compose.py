@@ -36,7 +36,7 @@ from omegaconf.errors import (
 
 from rcac import registry
 from rcac.config import schema, source
-from rcac.config.overrides import FILE, check_plain, load, one_value, parse, parse_overrides
+from rcac.config.overrides import FILE, PRESET_ON_TOP, check_plain, load, one_value, parse, parse_overrides
 from rcac.config.schema import Config, Env
 from rcac.config.source import GROUPS
 from rcac.errors import InputError
@@ -64,14 +64,16 @@ def compose_nodes(
 ) -> DictConfig:
     """Likewise, as Hydra's nodes. Plain assignments are made on a copy of what Hydra composed from the choices alone,
     because a sweep composes the same choices hundreds of times, at .2 s each; Hydra does the rest (`+`, `~`)."""
-    parsed, saved = parse_overrides(overrides), saved or {}
+    parsed, saved, groups = parse_overrides(overrides), saved or {}, (*GROUPS, "preset")
     assignments = [one_value(override) for override in parsed]
-    given = {key: value for key, value in assignments if key in GROUPS and not isinstance(value, dict)}
+    given = {key: value for key, value in assignments if key in groups and not isinstance(value, dict)}
+    if saved and given.get("preset"):
+        raise InputError(PRESET_ON_TOP)
     for group, value in given.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str) and (group, value) != ("preset", None):
             raise InputError(f"{group}: {value!r} given, one of {', '.join(_options(group))} expected")
     earlier = {group: row["name"] for group in GROUPS if isinstance(row := saved.get(group), dict) and "name" in row}
-    choices = [f"{group}={name}" for group, name in {**earlier, **given}.items()]
+    choices = [f"{group}={name}" for group, name in {**earlier, **given}.items() if name is not None]
     special = [str(override.input_line) for override in parsed if _special(override)]
     config = _composed([*choices, *special, *search(folders)])
     if config.uncertainty is None:
@@ -84,7 +86,7 @@ def compose_nodes(
         if key not in GROUPS or (key not in given and config.get(key) is not None and value is not None):
             assign(config, key, value)
     for override, (key, value) in zip(parsed, assignments, strict=True):
-        if not _special(override) and (key not in GROUPS or isinstance(value, dict)):
+        if not _special(override) and (key not in groups or isinstance(value, dict)):
             assign(config, key, value)
     return config
 
@@ -129,7 +131,7 @@ def known(saved: dict[str, Any]) -> Iterator[None]:
 
 
 def _options(group: str) -> list[str]:
-    names = {"env": registry.rows("env"), "algo": registry.algorithm_names()}
+    names = {"env": registry.rows("env"), "algo": registry.algorithm_names(), "preset": registry.rows("preset")}
     return sorted(names.get(group, registry.uncertainty_names()))
 
 

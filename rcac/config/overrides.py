@@ -18,6 +18,9 @@ from rcac.runs.config import FILE, check_plain, load
 __all__ = ["FILE", "check_plain", "load", "parse"]
 
 
+PRESET_ON_TOP = "preset: given on top of a saved configuration, which has a value for every key already"
+
+
 class Assignment(NamedTuple):
     key: str
     value: Any
@@ -63,7 +66,8 @@ def one_value(override: Override) -> Assignment:
 
 def as_overrides(saved: dict[str, Any], given: Iterable[str] = ()) -> list[str]:
     """A saved configuration as overrides, but for the groups that are `given` anew."""
-    given = set(given)
+    if "preset" in (given := set(given)):
+        raise InputError(PRESET_ON_TOP)
     kept = {key: value for key, value in saved.items() if key not in given and value is not None}
     choices = [f"{group}={kept[group]['name']}" for group in GROUPS if isinstance(kept.get(group), dict)]
     flat = {f"{key}.{name}": entry for key in GROUPS for name, entry in (kept.pop(key, None) or {}).items()}

@@ -48,9 +48,7 @@ class DeepSettings:
     # Robustness and constraints
     radius: float = field(1e-3, NOT_NEGATIVE)  # ρ of the IPM set; 0 is not robust
     lam: float = field(50.0, POSITIVE)  # λ of the surrogate: the objective enters as J_0/λ
-    objective: str = field(
-        "negated", OBJECTIVE
-    )  # negated: c_0 = −r | complement: r_max − r, as in the paper (surrogates)
+    objective: str = field("negated", OBJECTIVE)  # negated: c_0 = −r | complement: the paper's r_max − r (surrogates)
     reward_bound: float | None = field(None, POSITIVE, optional=True)  # r_max of complement; null: the largest seen
     width: float = field(0.5, POSITIVE)  # share of a budget, below it, where objective and cost mix (soft_surrogate)
     slack: float = field(0.0, NOT_NEGATIVE)  # ξ, discounted: aim this far below each budget (surrogate, sqp)

@@ -31,6 +31,7 @@ def describe_env(
     vectorization: str = "auto",
     cost_names: list[str] | None = None,
     failure_budget: float | None = None,
+    preset: str | None = None,
 ) -> Place:
     if isinstance(budgets, Mapping):
         cost_names, budgets = _checked_names(list(budgets)), list(budgets.values())
@@ -42,7 +43,9 @@ def describe_env(
     row: dict[str, Any] = rows[name] if name != "gym" else {"name": name}
     values = {key: value for key, value in row.items() if key not in ("deep", "defaults")}
     values |= {"id": found.id, "cost": cost, "cost_names": cost_names, "vectorization": vectorization}
-    values["kwargs"] = {**row.get("kwargs", {}), **(kwargs or {})}
+    own = registry.preset(preset, "env", name).get("env", {})
+    values["kwargs"] = {**row.get("kwargs", {}), **own.pop("kwargs", {}), **(kwargs or {})}
+    values |= own
     limits = (max_episode_steps, found.max_episode_steps, row.get("max_episode_steps"))
     values["max_episode_steps"] = next((limit for limit in limits if limit is not None), None)
     if failure_budget is not None:
@@ -72,18 +75,28 @@ def _numbers(budgets: Any) -> list[float]:
         raise InputError(f"budgets: {budgets!r} given, a number for each cost expected, like [25.0]") from error
 
 
-def describe_run(place: Place, algo: str | None, uncertainty: Any, settings: dict[str, Any], **rest: Any) -> Config:
+def describe_run(
+    place: Place,
+    algo: str | None,
+    uncertainty: Any,
+    settings: dict[str, Any],
+    *,
+    preset: str | None = None,
+    **rest: Any,
+) -> Config:
     name = algo or ("rsqp" if place.env.tabular else "rcac_npg")
     row = registry.algorithm_row(registry.choose("algo", name, registry.algorithm_names()))
     family = FAMILIES[registry.choose("algo.family", row.get("family"), FAMILIES)]
     deep = row["family"] == "deep"
-    values = {**(place.deep if deep else {}), **row, **settings}
+    here = registry.preset(preset, "env", place.env.name).get("algo", {})
+    values = {**(place.deep if deep else {}), **row, **here, **registry.preset(preset, "algo", name), **settings}
     if deep and place.num_envs is not None:
         if settings.get("num_envs", place.num_envs) != place.num_envs:
             raise InputError(f"num_envs: {settings['num_envs']} given, {place.num_envs} expected, as env has")
         values["num_envs"] = place.num_envs
     algo_row = {**checked(family, values), "name": name}
-    chosen = _deep_set(uncertainty, name) if deep else _set(uncertainty or "kl_ball", place.env)
+    usual_set = registry.preset_set(preset) or "kl_ball"
+    chosen = _deep_set(uncertainty, name) if deep else _set(uncertainty or usual_set, place.env, preset)
     usual = {key: value for key, value in registry.document("train").items() if key not in ("defaults", "hydra")}
     return make_config({**usual, "env": asdict(place.env), "algo": algo_row, "uncertainty": chosen, **rest})
 
@@ -106,14 +119,14 @@ def _deep_set(uncertainty: Any, algo: str) -> dict[str, Any] | None:
     return {**usual, **row}
 
 
-def _set(uncertainty: str | Mapping[str, Any], env: Env) -> dict[str, Any]:
+def _set(uncertainty: str | Mapping[str, Any], env: Env, preset: str | None) -> dict[str, Any]:
     """A row of the set's own defaults and of what is given."""
     chosen = {"name": uncertainty} if isinstance(uncertainty, str) else dict(uncertainty)
     name = registry.choose("uncertainty", chosen.get("name"), registry.uncertainty_names())
     usual = dict(registry.rows("uncertainty").get(name, {}))
     if usual.get("temperature") == "${env.temperature}":
         usual["temperature"] = env.temperature
-    row = {**usual, **chosen}
+    row = {**usual, **registry.preset(preset, "uncertainty", name), **chosen}
     for key, value in row.items():
         if value is None or value == "???":
             raise InputError(f"uncertainty.{key}: not given, it has no default")

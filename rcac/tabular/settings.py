@@ -31,9 +31,7 @@ class TabularSettings:
     # Work
     iterations: int = 1000  # robust evaluations, the first policy's included
     levels: int = 10  # bisections of the objective's level, sharing the iterations evenly (epigraph)
-    restart: bool = (
-        False  # every level begins at the first policy, as in the paper, not where the last one ended (epigraph)
-    )
+    restart: bool = False  # every level begins at the first policy, as in the paper (epigraph)
     step_size: float = 1.0  # α of the natural, softmax and projected steps; sqp finds its own
     stationarity: float = 1e-6  # sqp stops when no first-order improvement larger than this (relative) is left
     margin: float = 1e-7  # sqp aims this far (relative) inside each budget, so that its answer is inside
@@ -41,9 +39,7 @@ class TabularSettings:
     start: str = "uniform"  # first policy: uniform | random (softmax of N(0, 1) samples)
 
     # Evaluation; what is handed out is evaluated exactly whatever these are
-    samples: int | None = (
-        None  # τ of the paper's sampled evaluator, which has an error (linear KL penalty); null: exact
-    )
+    samples: int | None = None  # τ of the paper's sampled evaluator (linear KL penalty); null: exact
     noise: float = 0.0  # std of an error in every J and Q, relative to the largest |Q| of its cost
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rcac import registry
 from rcac.errors import InputError
 from rcac.learner import Step
 from rcac.problem import RCMDP, Array, check_policy, check_problem
@@ -133,6 +134,7 @@ def solve(
     callback: Callable[[Step], Any] | None = None,
     *,
     policy: Array | None = None,  # (S, A) to start from
+    preset: str | None = None,  # "paper": its settings of this method; what is given counts first
     **options: Any,  # fields of TabularSettings
 ) -> Solution:
     """Minimise J_0 subject to J_n ≤ b_n in the worst case. `callback` sees every step; returning False stops early.
@@ -142,7 +144,7 @@ def solve(
     check_problem(problem)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed: {seed!r} given, a whole number ≥ 0 expected")
-    settings = _settings(method, options)
+    settings = _settings(method, registry.preset(preset, "algo", method) | options)
     policy = None if policy is None else check_policy(problem, policy)
     solvers = make_solvers(problem, make_uncertainty(problem, uncertainty), settings, seed, policy)
     for solver in solvers:

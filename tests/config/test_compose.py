@@ -14,6 +14,7 @@ from rcac.config.compose import compose, load, parse
 from rcac.config.overrides import as_overrides, whole_numbers
 from rcac.config.schema import FAMILIES
 from rcac.errors import InputError
+from rcac.runs.arguments import describe_env, describe_run
 
 ENVIRONMENTS = sorted(registry.rows("env"))
 
@@ -327,3 +328,53 @@ def test_nothing_of_one_configuration_is_left_in_the_next():
         with registry.temporary():
             registry.register_algo("mine")(lambda lam=lam: {"family": "deep", "lam": lam})
             assert compose(["env=cartpole", "algo=mine"]).algo["lam"] == lam
+
+
+PAPER = [
+    (["env=river_swim", "algo=rnpg"], {"step": "softmax", "step_size": 1e-3, "lam": 50.0, "start": "random"}),
+    (["env=river_swim", "algo=rppg"], {"step": "projected", "step_size": 1e-3, "lam": 10.0, "start": "uniform"}),
+    (["env=garnet", "algo=rppg"], {"lam": 15.0, "objective": "complement"}),
+    (["env=frozen_lake", "algo=rppg"], {"lam": 50.0}),
+    (["env=garnet", "algo=epirc_pgs"], {"step_size": 1e-3, "levels": 10, "iterations": 1000, "restart": True}),
+    (["env=cartpole", "algo=rcac"], {"critics": "selected", "advantage": "q_regression", "switch": "surrogate"}),
+    (["env=cartpole", "algo=robust_crpo_deep"], {"critics": "selected", "switch": "crpo"}),
+]
+
+
+@pytest.mark.parametrize(("choices", "expected"), PAPER)
+def test_the_papers_settings_are_one_key(choices, expected):
+    config = compose([*choices, "preset=paper"])
+    assert {key: config.algo[key] for key in expected} == expected
+    assert config.uncertainty is None or (config.uncertainty["name"], config.uncertainty["value"]) == (
+        "kl_penalty",
+        "linear",
+    )
+    assert config.env.kwargs.get("start", "fixed") == "fixed"
+
+
+@pytest.mark.parametrize(("choices", "expected"), PAPER)
+def test_presets_are_the_same_from_python(choices, expected):
+    names = dict(choice.split("=") for choice in choices)
+    config = compose([*choices, "preset=paper"])
+    place = describe_env(config.env.id, None, None, None, None, preset="paper")
+    own = describe_run(place, names["algo"], None, {}, preset="paper", seed=0, progress=False, loggers=[])
+    assert (own.algo, own.uncertainty, own.env.kwargs) == (config.algo, config.uncertainty, config.env.kwargs)
+
+
+def test_what_is_given_counts_before_a_preset():
+    config = compose(["env=river_swim", "preset=paper", "algo=rnpg", "algo.lam=7", "uncertainty=kl_ball"])
+    assert (config.algo["lam"], config.algo["step_size"], config.uncertainty["name"]) == (7.0, 1e-3, "kl_ball")
+    assert compose(["env=river_swim", "preset=null"]) == compose(["env=river_swim"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "saved", "message"),
+    [
+        (["env=river_swim", "preset=papers"], {}, "preset: 'papers' given, one of paper expected"),
+        (["env=river_swim", "preset=3"], {}, "preset: 3 given, one of paper expected"),
+        (["preset=paper"], {"env": {"name": "river_swim"}}, "preset: given on top of a saved configuration"),
+    ],
+)
+def test_presets_that_cannot_be_used(overrides, saved, message):
+    with pytest.raises(InputError, match=message):
+        compose(overrides, saved)

@@ -520,3 +520,20 @@ def test_a_wrong_action_is_named(action, message):
     single.reset(seed=0)
     with pytest.raises(InputError, match="action: 2 given"):
         single.step(2)
+
+
+def test_a_fixed_start_is_at_zero_for_one_copy_and_for_many():
+    env = gym.make("rcac/NoisyCartPole-v0", start="fixed")
+    envs = gym.make_vec("rcac/NoisyCartPole-v0", 3, "vector_entry_point", start="fixed")
+    for _ in range(2):
+        np.testing.assert_array_equal(env.reset()[0], 0)
+        np.testing.assert_array_equal(envs.reset()[0], 0)
+    for _ in range(30):  # all fall, and start again
+        seen, *_, info = envs.step(np.ones(3, int))
+        if not info["_cost"].any():
+            np.testing.assert_array_equal(seen, 0)
+            break
+    else:
+        raise AssertionError("no episode ended")
+    with pytest.raises(InputError, match="start: 'left' given, one of 'random', 'fixed' expected"):
+        gym.make("rcac/NoisyCartPole-v0", start="left")

@@ -9,7 +9,7 @@ from conftest import random_policy, random_problem
 
 import rcac
 from rcac import RCMDP, InputError, evaluate, robust_value_iteration, solve
-from rcac.uncertainty import ChiSquare, FiniteKernels, KLBall, TotalVariation
+from rcac.uncertainty import ChiSquare, FiniteKernels, KLBall, Nominal, TotalVariation
 
 
 @pytest.fixture
@@ -145,3 +145,13 @@ def test_small_problems_compile_nothing_and_large_ones_say_so_once(name, states,
 def test_names_at_the_top_of_the_package():
     for name in rcac.__all__:
         assert getattr(rcac, name) is not None
+
+
+def test_the_papers_settings_of_a_method(problem):
+    own = dict(step="softmax", step_size=1e-3, objective="complement", start="random", iterations=1000)
+    by_hand = solve(problem, "rnpg", Nominal(), **own | {"iterations": 5})
+    preset = solve(problem, "rnpg", Nominal(), preset="paper", iterations=5)
+    np.testing.assert_array_equal(preset.history["returns"], by_hand.history["returns"])
+    assert solve(problem, "rsqp", Nominal(), preset="paper").feasible  # it has none: ours
+    with pytest.raises(InputError, match="preset: 'ours' given, one of paper expected"):
+        solve(problem, "rnpg", preset="ours")

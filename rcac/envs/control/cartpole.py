@@ -54,7 +54,7 @@ class NoisyCartPole(HasContext, CartPoleEnv):
 
     ## Starting State
 
-    Every component uniform in (−0.05, 0.05), or between `options["low"]` and `options["high"]` of `reset`.
+    Every component uniform in (−0.05, 0.05), 0 with `start="fixed"`, or between `options["low"]` and `options["high"]` of `reset`.
 
     ## Episode End
 
@@ -65,6 +65,7 @@ class NoisyCartPole(HasContext, CartPoleEnv):
     | argument | default | |
     |---|---|---|
     | `reward` | `"upright"` | or `"offset"` |
+    | `start` | `"random"` | uniform within ±.05 on each component; or `"fixed"`: at 0 |
     | `noise_target` | `"observation"` | or `"state"`: then the noise moves the cart-pole itself, at every step |
     | `noise_low`, `noise_high` | 0, 0 | uniform noise on each component |
     | `action_flip` | 0 | probability that the other action is taken |
@@ -80,8 +81,11 @@ class NoisyCartPole(HasContext, CartPoleEnv):
     metadata = {**CartPoleEnv.metadata, "cost_units": ["Σ|x| (m)"], "cost_range": [dynamics.COST_RANGE]}  # noqa: RUF012
     state: np.ndarray | None
 
-    def __init__(self, reward: str = "upright", render_mode: str | None = None, **perturbation: Any) -> None:
+    def __init__(
+        self, reward: str = "upright", render_mode: str | None = None, start: str = "random", **perturbation: Any
+    ) -> None:
         super().__init__(render_mode=render_mode)
+        self._start = dynamics.start_bounds(start)
         self.perturbation = Perturbation(**perturbation)
         self._reward = dynamics.choose_reward(reward)
         self._steps = 0
@@ -102,7 +106,7 @@ class NoisyCartPole(HasContext, CartPoleEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         if self.begin_context():
             self._perturb()
-        super().reset(seed=seed, options=options)
+        super().reset(seed=seed, options={**self._start, **(options or {})})
         self._steps, self._ended = 0, False
         return self._observe(), {}
 

@@ -40,6 +40,7 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         reward: str = "upright",
         render_mode: str | None = None,
+        start: str = "random",
         **perturbation: Any,
     ) -> None:
         for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
@@ -52,7 +53,7 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
             raise InputError(f"autoreset_mode: {mode!r} given, {' or '.join(map(repr, modes))} expected")
         self.metadata = {**self.metadata, "autoreset_mode": modes[mode], "cost_range": [dynamics.COST_RANGE]}
         self.perturbation = Perturbation(**perturbation)
-        self._reward = dynamics.choose_reward(reward)
+        self._reward, self._start = dynamics.choose_reward(reward), dynamics.start_bounds(start)
         self._same_step = modes[mode] is AutoresetMode.SAME_STEP
         self._constants = Constants.of(self)
         dynamics.rescale(self, self._constants, self.perturbation)
@@ -78,7 +79,7 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
+        super().reset(seed=seed, options={**self._start, **(options or {})})
         if self.begin_contexts(np.arange(self.num_envs)).size:
             self._perturb()
         assert self.state is not None

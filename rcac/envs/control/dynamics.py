@@ -184,7 +184,17 @@ def offset(cart: CartPole, x: np.ndarray) -> np.ndarray:
 REWARDS: dict[str, Callable[[CartPole, np.ndarray], np.ndarray]] = {"upright": upright, "offset": offset}
 
 
+STARTS: dict[str, dict[str, float]] = {"random": {}, "fixed": {"low": 0.0, "high": 0.0}}
+
+
 def choose_reward(name: str) -> Callable[[CartPole, np.ndarray], np.ndarray]:
     if name not in REWARDS:
         raise InputError(f"reward: {name!r} given, one of {', '.join(map(repr, REWARDS))} expected")
     return REWARDS[name]
+
+
+def start_bounds(name: str) -> dict[str, float]:
+    """Options of `reset`: bounds of the starting state's components."""
+    if name not in STARTS:
+        raise InputError(f"start: {name!r} given, one of {', '.join(map(repr, STARTS))} expected")
+    return STARTS[name]
