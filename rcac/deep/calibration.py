@@ -13,6 +13,12 @@ trainer), enters with the weight that would have predicted the episodes after it
     J = κx̂ + margin + w·m,            w = clip( Σ κν·m / Σ m², 0, 1 )          sums that forget, m as of before ν
 
 so w is zero until critics are seen to be right, and stays there if they lag behind. The margin is what the adversary adds.
+
+What is measured lags behind a policy that moves, and steps bring a cost down by less than their linear models say. So a
+policy that is held at a budget rests above it. The integral of the excess says by how much to aim below it (as the integral
+part of a PID controller does):
+
+    a ← clip( a + rate·(J − b), 0, |b|/2 ),       aim at b − a
 """
 
 import numpy as np
@@ -87,3 +93,21 @@ class Calibration:
         for name in ARRAYS:
             setattr(self, name, state.tensors[name])
         self.count, self.since = int(state.data["count"]), int(state.data["since"])
+
+
+class Aim:
+    """How far below each budget to aim: a (N,)."""
+
+    def __init__(self, costs: int, rate: float) -> None:
+        self.below, self.rate = np.zeros(costs), rate
+
+    def follow(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        """The budgets to aim at, after an update that saw J (N,)."""
+        self.below = np.clip(self.below + self.rate * (returns - budgets), 0.0, np.abs(budgets) / 2)
+        return np.asarray(budgets - self.below)
+
+    def state(self) -> State:
+        return State({"below": self.below.copy()}, {})
+
+    def load(self, state: State) -> None:
+        self.below = state.tensors["below"]

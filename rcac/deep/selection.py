@@ -1,7 +1,8 @@
 """Which policy to hand out: the best by a trial of its own, never just the last.
 
 While the actor learns, an episode outlasts many updates, and a window of episodes measures a mixture of policies. So the
-window only proposes candidates, the best of each of M equal parts of the run, and what decides is a trial: the frozen
+window only proposes candidates, the best of each of M parts of the run (each but the last half as long as the one before, since
+late policies are the better ones), and what decides is a trial: the frozen
 policy alone, on fresh episodes, as many as the window has. Where states and actions can be counted a trial needs no episodes:
 all transitions of the run say what a policy is worth (`rcac.deep.empirical`), so each is tried as it is proposed.
 
@@ -13,6 +14,7 @@ the measured sums in discounted units, plus what the worst case of the critics' 
 standard error of a constraint's sums (the best of many would else be one that had luck with its costs), e_0 = 0. The norms are the present ones for all that are compared: critics that know little yet have small ones.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +43,10 @@ class Selection:
 
     def __init__(self, parts: int) -> None:
         self.candidates: list[Candidate | None] = [None] * parts
+
+    def part(self, progress: float) -> int:
+        """In which part of the run this share of it lies: 0 to ½, ½ to ¾, … and the rest."""
+        return min(int(-math.log2(1.0 - progress)), len(self.candidates) - 1)
 
     def state(self) -> State:
         tensors: dict[str, np.ndarray] = {}

@@ -52,6 +52,7 @@ class DeepSettings:
     reward_bound: float | None = field(None, POSITIVE, optional=True)  # r_max of complement; null: the largest seen
     width: float = field(0.5, POSITIVE)  # share of a budget, below it, where objective and cost mix (soft_surrogate)
     slack: float = field(0.0, NOT_NEGATIVE)  # ξ, discounted: aim this far below each budget (surrogate, sqp)
+    integral: float = field(0.05, FRACTION)  # gain on the sum of past excesses, to aim below a budget (not lagrangian)
     tolerance: float = field(0.0, NOT_NEGATIVE)  # discounted excess that is accepted (crpo, epigraph, lagrangian)
     epigraph_phases: int = field(8, COUNT)  # bisections of the level, spread evenly over the run
     epigraph_low: float | None = field(None, FINITE, optional=True)  # lowest level of J_0; null: from the first costs
@@ -109,7 +110,7 @@ class DeepSettings:
     critic_batch: int = field(512, COUNT)  # samples of a minibatch
 
     # Schedule and machine
-    anneal: bool = True  # the actor's learning rate and KL radius fall linearly to zero
+    anneal: float = field(1.0, FRACTION)  # last share of the run in which actor_lr and kl_radius fall linearly to zero
     device: str = field("auto", DEVICE)  # auto (cuda if there is one) | cpu | cuda | cuda:1 …
     threads: int = field(1, COUNT_OR_ZERO)  # of torch; 0 leaves them alone. For small networks one beats two
 

@@ -41,7 +41,7 @@ from rcac.contexts import Parameters
 from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
 from rcac.deep.adversary import EPISODES, Adversaries
-from rcac.deep.calibration import Calibration
+from rcac.deep.calibration import Aim, Calibration
 from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes, Measured
 from rcac.deep.networks import Actor
@@ -112,7 +112,7 @@ class Trainer:
         self.moments = Moments(len(self.interface.encoder.continuous))  # of observations
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
-        self.calibration = Calibration(count)
+        self.calibration, self.aim = Calibration(count), Aim(count - 1, settings.integral)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
         self.survival = isinstance(envs, StepsLost) and settings.calibrate  # the last cost counts steps lost
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
@@ -187,6 +187,9 @@ class Trainer:
         estimates = self._estimates(len(finished))  # J (K,)
         batch, directions = self._batch(trajectory, settings.radius * norms, contexts, costs)
         budgets = self.budgets * self.kappa
+        if settings.calibrate:
+            budgets = budgets - 2.0 * self.kappa * self._errors()  # policies are ranked with one standard error added
+            budgets = budgets if self.switch.filters else self.aim.follow(estimates[1:], budgets)
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
         update = self.actor_step(
@@ -200,7 +203,7 @@ class Trainer:
                 steps=self._steps_of_an_episode(),
                 directions=directions,
                 settings=settings,
-                rate=1.0 - progress if settings.anneal else 1.0,
+                rate=min(1.0, (1.0 - progress) / settings.anneal) if settings.anneal else 1.0,
                 rng=self.batch_rng,
             )
         )
@@ -331,6 +334,12 @@ class Trainer:
             return self.kappa * float(self.adversaries.steps().mean())
         return self.kappa * (self.episodes.mean_length() if self.episodes.count else self.horizon)
 
+    def _errors(self) -> np.ndarray:
+        """(N,) standard errors of the constraints' measured sums."""
+        if self.adversaries or not self.episodes.count:
+            return np.zeros(len(self.budgets))
+        return self.episodes.standard_errors()[1:]
+
     def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
         """(K,) of measured episodes, in the units of the budgets: plain, or what discounted ones come to."""
         return plain if self.settings.calibrate else discounted / self.kappa
@@ -351,7 +360,7 @@ class Trainer:
         errors = self._sums(*[self.episodes.standard_errors()] * 2).tolist() if count else [0.0] * len(sums)
         actor = self.average.module if self.average else self.actor
         candidate = Candidate(resume.module_arrays(actor), sums, length, count, self.position, errors)
-        part = self.position * len(self.selection.candidates) // self.learning
+        part = self.selection.part(self.position / self.learning)
         self.selection.candidates[part] = self._best([self.selection.candidates[part], candidate])
 
     def _best(self, candidates: list[Candidate | None]) -> Candidate | None:
@@ -477,6 +486,7 @@ class Trainer:
             "cost_moments": self.cost_moments,
             "episodes": self.episodes,
             "calibration": self.calibration,
+            "aim": self.aim,
             "rollout": self.rollout,
             "switch": self.switch,
             "selection": self.selection,

@@ -60,11 +60,11 @@ def test_what_is_not_given_depends_on_what_is():
 
 
 def test_values_take_the_type_of_their_key():
-    config = compose(words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.anneal=off"))
+    config = compose(words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.calibrate=off"))
     assert (config.algo["total_steps"], config.algo["actor_lr"]) == (100_000, 1.0)
     assert type(config.algo["total_steps"]) is int
     assert type(config.algo["actor_lr"]) is float
-    assert (config.algo["actor_hidden"], config.algo["anneal"]) == ([8], False)
+    assert (config.algo["actor_hidden"], config.algo["calibrate"]) == ([8], False)
     assert compose(words("env=cartpole env.budgets=[7] checkpoint_every=null")).env.budgets == [7.0]
 
 
@@ -121,7 +121,7 @@ REFUSED = {
     "env=cartpole algo.total_step=5": r"algo.total_step: no such key, did you mean algo.total_steps\?",
     "env=cartpole algo.actor_hidden=[x]": r"algo.actor_hidden: \['x'\] given, a list of whole numbers like \[1, 2\] ",
     "env=cartpole algo.actor_hidden=8": r"algo.actor_hidden: 8 given, a list of whole numbers",
-    "env=cartpole algo.anneal=maybe": "algo.anneal: 'maybe' given, true or false expected",
+    "env=cartpole algo.calibrate=maybe": "algo.calibrate: 'maybe' given, true or false expected",
     "env=cartpole algo=[a]": r"algo: \['a'\] given, one of ",
     "env=cartpole algo.lam.x=1": "algo.lam.x: no such key",
     "env=garnet env.kwargs.num_state=3": r"env.kwargs.num_state: no such key, did you mean env.kwargs.num_states",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcac.deep.calibration import Calibration
+from rcac.deep.calibration import Aim, Calibration
 
 
 def followed(truth, noise, episodes, critic, kappa=0.2, seed=0):
@@ -78,3 +78,24 @@ def test_it_goes_on_from_its_state():
         calibration.record(np.array([[3.0]]), np.array([[1.0]]), 0.2)
     np.testing.assert_array_equal(first.level, second.level)
     np.testing.assert_array_equal(first.weight, second.weight)
+
+
+@pytest.mark.parametrize(("rate", "rests_at"), [(0.0, 35.0), (0.05, 25.0)])
+def test_a_policy_that_is_held_at_its_budget_ends_there(rate, rests_at):
+    """Every update brings back a tenth of the excess of six updates ago and adds 1: at a budget of 25 it rests at 35."""
+    aim, costs = Aim(1, rate), [0.0] * 7
+    for _ in range(2000):
+        target = aim.follow(np.array([costs[-7]]), np.array([25.0]))
+        costs.append(costs[-1] + 1.0 - 0.1 * max(0.0, costs[-7] - target[0]))
+    assert np.mean(costs[-500:]) == pytest.approx(rests_at, abs=0.1)
+
+
+def test_the_aim_has_limits_and_goes_on_from_its_state():
+    aim, budgets = Aim(3, 0.5), np.array([10.0, -4.0, 10.0])
+    assert aim.follow(np.array([12.0, -3.0, 3.0]), budgets) == pytest.approx([9.0, -4.5, 10.0])  # excesses 2, 1 and −7
+    for _ in range(9):
+        last = aim.follow(np.array([90.0, 90.0, 2.0]), budgets)
+    assert last == pytest.approx([5.0, -6.0, 10.0])  # half a budget at most
+    again = Aim(3, 0.5)
+    again.load(aim.state())
+    assert again.follow(np.zeros(3), budgets) == pytest.approx(aim.follow(np.zeros(3), budgets))

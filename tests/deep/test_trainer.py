@@ -278,7 +278,7 @@ def return_reached(settings, enough=400):
 
 @pytest.mark.parametrize("name", ["rcac", "rcac_npg", "rcac_sqp"])
 def test_cartpole_is_learnt(name):
-    assert return_reached(row(name, total_steps=250_000, anneal=False)) >= 400
+    assert return_reached(row(name, total_steps=250_000, anneal=0.0)) >= 400
 
 
 def test_continuous_actions_and_two_constraints():
@@ -342,7 +342,7 @@ def test_the_papers_own_ways_learn(name, changes):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", WAYS, ids=lambda changes: next(iter(changes.values())))
 def test_cartpole_is_learnt_in_the_papers_own_ways(changes):
-    assert return_reached(row("rcac_npg", total_steps=250_000, anneal=False, **changes)) >= 400
+    assert return_reached(row("rcac_npg", total_steps=250_000, anneal=0.0, **changes)) >= 400
 
 
 # The same again

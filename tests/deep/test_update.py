@@ -8,6 +8,7 @@ from deep.small_actors import KINDS, small, some_actions
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps import sqp
 from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Batch
+from rcac.deep.steps.trust_region import RegionStep
 from rcac.deep.switching import BisectedEpigraph
 from rcac.deep.trainer import Trainer
 from rcac.envs.control.cartpole_vector import NoisyCartPoleVector
@@ -31,10 +32,11 @@ def seen(**changes) -> list[ActorStepInputs]:
 
 
 def test_the_slack_is_part_of_the_excess_and_the_rate_falls():
-    plain, tighter = seen(anneal=False), seen(slack=0.25, anneal=True)
+    plain, tighter, late = seen(anneal=0.0), seen(slack=0.25, anneal=1.0), seen(anneal=0.5)
     np.testing.assert_allclose(tighter[0].excess - plain[0].excess, 0.25, rtol=1e-9)
     assert [inputs.rate for inputs in plain] == [1.0] * 4
     assert [inputs.rate for inputs in tighter] == [1.0, 0.75, 0.5, 0.25]
+    assert [inputs.rate for inputs in late] == [1.0, 1.0, 1.0, 0.5]
 
 
 def _advantages() -> torch.Tensor:
@@ -63,6 +65,32 @@ def test_sqp_counts_the_steps_of_an_episode_in_its_gradients(inputs, monkeypatch
     for steps in (1.0, 10.0):
         sqp.sqp_step(inputs(steps, -5.0))
     np.testing.assert_allclose(grams[1], 100.0 * grams[0], rtol=1e-3)
+
+
+def test_the_share_of_a_gradient_that_is_no_noise():
+    """Gradients m + ε, each half of the samples with noise of its own: gᵀg·s is |m|² on average."""
+    rng, m = np.random.default_rng(0), np.array([3.0, 0.0, 1.0])
+    a, b = m + rng.normal(size=(2, 20_000, 3)) * [[0.5]]
+    g, d = (a + b) / 2, (a - b) / 2
+    lengths = (g**2).sum(axis=1)
+    assert np.mean(lengths * sqp.kept_share(lengths, (d**2).sum(axis=1))) == pytest.approx(m @ m, rel=0.01)
+    assert sqp.kept_share(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist() == [sqp.LEAST, 1.0]
+
+
+@pytest.mark.parametrize("excess", [0.5, -0.5])
+def test_sqp_asks_more_of_a_violated_constraint_whose_gradient_is_noisy(inputs, monkeypatch, excess):
+    asked = []
+    monkeypatch.setattr(sqp, "trust_region_step", lambda gram, e, _: asked.append(e[0]) or RegionStep(np.ones(2), True))
+    monkeypatch.setattr(sqp, "line_search", lambda *_: None)
+    noisy = inputs(1.0, excess)
+    sqp.sqp_step(noisy)  # advantages that know nothing of states and actions
+    batch = noisy.batch
+    for part in (batch.observations, batch.actions):
+        part[1::2] = part[::2]
+    batch.advantages[:, 1::2] = batch.advantages[:, ::2]
+    sqp.sqp_step(noisy)  # both halves say the same
+    assert asked[1] == pytest.approx(excess, rel=1e-4)
+    assert asked[0] >= 1.5 * excess if excess > 0 else asked[0] == excess
 
 
 @pytest.mark.parametrize(("excess", "accepted"), [(-5.0, False), (0.5, True)])

@@ -1,6 +1,14 @@
 """The SQP step: all costs at once in one KL trust region, by `rcac.deep.steps.trust_region`.
 
 g_n = ∇J_n      x = −Σ w_n H⁻¹g_n,     w from the Gram matrix [ g_iᵀH⁻¹g_j ], the excesses and the KL radius
+
+A gradient of few samples is mostly noise, along which a step seems to bring down what it was computed from, and nothing else.
+With gradients a, b of two halves of the batch, g = (a + b)/2, the noise is d = (a − b)/2, and the share of the linear model's
+promise that will be kept is
+
+    s_n = ( g_nᵀH⁻¹g_n − d_nᵀH⁻¹d_n ) / g_nᵀH⁻¹g_n
+
+so that a violated constraint asks for e_n / s_n: where the region cannot give that, violation alone is reduced.
 """
 
 import numpy as np
@@ -8,8 +16,16 @@ import torch
 from torch import Tensor
 
 from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Flat, finite, line_search
-from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, damped_fisher
+from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, damped_fisher, dot
 from rcac.deep.steps.trust_region import trust_region_step
+
+
+LEAST = 0.01  # share
+
+
+def kept_share(gradient: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """s (N,) from gᵀH⁻¹g and dᵀH⁻¹d (N,)."""
+    return np.clip(1.0 - np.divide(noise, gradient, out=np.zeros_like(noise), where=gradient > 0), LEAST, 1.0)
 
 
 def sqp_step(inputs: ActorStepInputs) -> ActorUpdate:
@@ -21,14 +37,20 @@ def sqp_step(inputs: ActorStepInputs) -> ActorUpdate:
     centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
     # g_n = ∇J_n, not ∇L_n, since the excess is in the units of J_n
     slopes = centred * (inputs.steps / len(batch.actions))  # (K, B)
-    gradients = finite(Jacobian(logs, Flat(inputs.actor)).transposed_times(slopes), "the actor's gradient")  # (K, P)
-    product = damped_fisher(inputs)
+    product, excess = damped_fisher(inputs), inputs.excess
     if inputs.directions is None:
-        solutions = conjugate_gradient(product, gradients, settings.cg_iterations)
+        halves = torch.ones_like(logs)
+        halves[1::2] = -1.0
+        noise = slopes[1:] * halves
+        both = Jacobian(logs, Flat(inputs.actor)).transposed_times(torch.cat([slopes, noise]))
+        solutions = conjugate_gradient(product, finite(both, "the actor's gradient"), settings.cg_iterations)
+        lengths = dot(solutions, product(solutions))[:, 0].double().cpu().numpy()  # gᵀH⁻¹g, then dᵀH⁻¹d
+        solutions = solutions[: len(slopes)]
+        excess = np.where(excess > 0, excess / kept_share(lengths[1 : len(slopes)], lengths[len(slopes) :]), excess)
     else:
         solutions = inputs.directions * inputs.steps
     gram = (solutions @ product(solutions).T).double().cpu().numpy()
-    step = trust_region_step((gram + gram.T) / 2, inputs.excess, radius)
+    step = trust_region_step((gram + gram.T) / 2, excess, radius)
     weights = torch.as_tensor(step.weights, dtype=solutions.dtype, device=solutions.device)
     old_logs = logs.detach()
 
