@@ -60,7 +60,9 @@ def test_what_is_not_given_depends_on_what_is():
 
 
 def test_values_take_the_type_of_their_key():
-    config = compose(words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.calibrate=off"))
+    config = compose(
+        words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.calibrate=off")
+    )
     assert (config.algo["total_steps"], config.algo["actor_lr"]) == (100_000, 1.0)
     assert type(config.algo["total_steps"]) is int
     assert type(config.algo["actor_lr"]) is float

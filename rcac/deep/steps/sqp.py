@@ -19,7 +19,6 @@ from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Flat, finite, lin
 from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, damped_fisher, dot
 from rcac.deep.steps.trust_region import trust_region_step
 
-
 LEAST = 0.01  # share
 
 
