@@ -18,6 +18,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf
 
+from rcac import registry
 from rcac.config import compose as configuration
 from rcac.config import schema, source
 from rcac.config.compose import explained
@@ -34,6 +35,8 @@ OPTIONS = {
     **dict.fromkeys(("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn"), 1),
     **dict.fromkeys(("--config-dir", "-cd", "--info", "-i"), 1),
 }
+TOPICS = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+CHOICES = {**dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")), **dict.fromkeys(("--info", "-i"), TOPICS)}
 EXTRAS = {
     ("hydra/launcher", "submitit_local"): "slurm",
     ("hydra/launcher", "submitit_slurm"): "slurm",
@@ -87,9 +90,14 @@ def read(argv: Iterable[str]) -> Command:
                 options.append(value if equals else next(rest, ""))
                 if not options[-1]:
                     raise InputError(f"{name}: nothing given, a value expected")
+                registry.choose(name, options[-1], CHOICES.get(name, options[-1:]))
         else:
             overrides.append(whole_numbers(text))
     return Command(options, overrides, saved, trust)
+
+
+def completing(options: list[str]) -> bool:
+    return bool({"--shell-completion", "-sc"} & {*options})
 
 
 def complete(command: Command) -> Command:
@@ -152,6 +160,8 @@ def _check_override(override: Override) -> None:
         value = re.sub(r"\$\{(hydra|now):[^{}]*\}", "", value)
     key = override.key_or_group.replace("/", ".")
     check_plain(key, value)
+    if key in ("hydra.run.dir", "hydra.sweep.dir") and not value:
+        raise InputError(f"{key}: {value!r} given, a folder expected")
     if key in schema.switches() and not isinstance(value, bool | None):
         raise InputError(f"{key}: {value!r} given, true or false expected")
 
@@ -204,7 +214,12 @@ def _explained(command: Command) -> Iterator[None]:
     try:
         with explained():
             yield
+    except OSError as error:
+        line = f"hydra.run.dir: {error.filename} given, a folder that can be made expected ({error.strerror})"
+        raise InputError(line) from error
     except InputError:
+        if completing(command.options):
+            raise
         ours = [text for text in command.overrides if not text.lstrip("+~").startswith("hydra")]
         if not command.several:
             configuration.finish(configuration.compose_nodes(ours, folders=command.folders))  # may say it better

@@ -244,12 +244,26 @@ def test_nor_what_an_override_says(run, tmp_path, text):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["--experimental-rerun x.pickle", "--nope", "--cfg", "--cfg job -m", "--config-dir nowhere"]
-)
+WRONG = {
+    "--experimental-rerun x.pickle": "--experimental-rerun: no such option",
+    "--nope": "--nope: no such option",
+    "--cfg": "--cfg: nothing given",
+    "--cfg jobb": "--cfg: 'jobb' given, one of all, hydra, job expected",
+    "--info nope": "--info: 'nope' given, one of all, config, ",
+    "--cfg job -m": "-m: given with another of ",
+    "--config-dir nowhere": "--config-dir: ",
+    "-sc install=nope": "No completion plugin for 'nope' found",
+    "hydra.run.dir=": "hydra.run.dir: '' given, a folder expected",
+    "hydra.run.dir=/dev/null/x": "hydra.run.dir: /dev/null/x given, a folder that can be made expected",
+    "-m hydra.sweep.dir=": "hydra.sweep.dir: '' given, a folder expected",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_options_that_are_not_understood(run, tmp_path, text):
     done = run(f"{TINY} {text}")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert done.err.startswith(WRONG[text])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -339,6 +339,7 @@ BAD = {
     "env=river_swim hydra.launcher.njobs=2": "hydra.launcher.njobs: no such key, did you mean hydra.launcher.n_jobs?",
     "env=river_swim hydra.launcher.n_jobs=x": "hydra.launcher.n_jobs: 'x' given, a whole number expected",
     "env=river_swim hydra.launcher.n_jobs=1,2": "hydra.launcher.n_jobs=1,2: several values given, one expected",
+    "env=river_swim hydra/sweeper=optuna hydra.sweeper.n_trials=0": "hydra.sweeper.n_trials: 0 given, a whole number ≥ 1",
     "env=river_swim hydra/sweeper=x": "hydra/sweeper: 'x' given, one of basic",
     "env=river_swim hydra/sweeper=ax": "hydra/sweeper: 'ax' given, one of basic",
 }

@@ -108,6 +108,8 @@ def read(command: app.Command) -> Sweep:
     hydra = app.compose_all([*(str(o.input_line) for o in own), *sample.overrides], command.folders).hydra
     if hydra.launcher.get("n_jobs") == 0:
         raise InputError("hydra.launcher.n_jobs: 0 given, how many at a time expected, or -1 for as many as cores")
+    if (trials := hydra.sweeper.get("n_trials")) is not None and trials < 1:
+        raise InputError(f"hydra.sweeper.n_trials: {trials} given, a whole number ≥ 1 expected")
     given = [override.key_or_group for override in own]
     known = hydra.runtime.choices["hydra/sweeper"] == "basic" and hydra.sweeper.params is None
     jobs = expand(ours, command.folders) if known else [sample]
