@@ -3,89 +3,50 @@
 Importing it registers our environments with Gymnasium; everything else is loaded when first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rcac.envs import register_envs
+from rcac.lazy import lazy
 
 if TYPE_CHECKING:
-    from rcac.api import certify, evaluate_policy, train
-    from rcac.contexts import Parameters
-    from rcac.errors import Infeasible, InputError
-    from rcac.evaluation import Evaluation, evaluate
-    from rcac.policies.policy import load_policy
-    from rcac.problem import RCMDP
-    from rcac.registry import (
-        register_algo,
-        register_cost,
-        register_logger,
-        register_network,
-        register_step,
-        register_switch,
-        register_uncertainty,
-    )
-    from rcac.tabular.bounds import nominal_optimum, robust_value_iteration
-    from rcac.tabular.solve import solve
-    from rcac.uncertainty.parametric import parametric
+    from rcac.api import certify as certify
+    from rcac.api import evaluate_policy as evaluate_policy
+    from rcac.api import train as train
+    from rcac.contexts import Parameters as Parameters
+    from rcac.errors import Infeasible as Infeasible
+    from rcac.errors import InputError as InputError
+    from rcac.evaluation import Evaluation as Evaluation
+    from rcac.evaluation import evaluate as evaluate
+    from rcac.policies.policy import load_policy as load_policy
+    from rcac.problem import RCMDP as RCMDP
+    from rcac.registry import register_algo as register_algo
+    from rcac.registry import register_cost as register_cost
+    from rcac.registry import register_logger as register_logger
+    from rcac.registry import register_network as register_network
+    from rcac.registry import register_step as register_step
+    from rcac.registry import register_switch as register_switch
+    from rcac.registry import register_uncertainty as register_uncertainty
+    from rcac.tabular.bounds import nominal_optimum as nominal_optimum
+    from rcac.tabular.bounds import robust_value_iteration as robust_value_iteration
+    from rcac.tabular.solve import solve as solve
+    from rcac.uncertainty.parametric import parametric as parametric
 
 __version__ = "0.1.0"
-
-_HOMES = {
-    "RCMDP": "rcac.problem",
-    "InputError": "rcac.errors",
-    "Infeasible": "rcac.errors",
-    "Evaluation": "rcac.evaluation",
-    "evaluate": "rcac.evaluation",
-    "nominal_optimum": "rcac.tabular.bounds",
-    "robust_value_iteration": "rcac.tabular.bounds",
-    "solve": "rcac.tabular.solve",
-    "parametric": "rcac.uncertainty.parametric",
-    "load_policy": "rcac.policies.policy",
-    "train": "rcac.api",
-    "certify": "rcac.api",
-    "Parameters": "rcac.contexts",
-    "evaluate_policy": "rcac.api",
-    "register_algo": "rcac.registry",
-    "register_cost": "rcac.registry",
-    "register_logger": "rcac.registry",
-    "register_network": "rcac.registry",
-    "register_step": "rcac.registry",
-    "register_switch": "rcac.registry",
-    "register_uncertainty": "rcac.registry",
-}
-__all__ = [
-    "RCMDP",
-    "Evaluation",
-    "Infeasible",
-    "InputError",
-    "Parameters",
-    "certify",
-    "evaluate",
-    "evaluate_policy",
-    "load_policy",
-    "nominal_optimum",
-    "parametric",
-    "register_algo",
-    "register_cost",
-    "register_logger",
-    "register_network",
-    "register_step",
-    "register_switch",
-    "register_uncertainty",
-    "robust_value_iteration",
-    "solve",
-    "train",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rcac' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
-
+__all__, __getattr__, __dir__ = lazy(
+    "rcac",
+    {
+        "api": "certify evaluate_policy train",
+        "contexts": "Parameters",
+        "errors": "Infeasible InputError",
+        "evaluation": "Evaluation evaluate",
+        "policies.policy": "load_policy",
+        "problem": "RCMDP",
+        "registry": "register_algo register_cost register_logger register_network register_step register_switch "
+        "register_uncertainty",
+        "tabular.bounds": "nominal_optimum robust_value_iteration",
+        "tabular.solve": "solve",
+        "uncertainty.parametric": "parametric",
+    },
+)
 
 register_envs()

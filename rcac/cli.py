@@ -79,8 +79,8 @@ def _train(argv: list[str]) -> int:
     if {"--help", "-h"} & {*argv}:
         print(help_text.train([text for text in argv if "=" in text and not text.startswith("-")]))
         return 0
-    command = app.complete(app.read(argv))
-    if command.several:
+    command = app.prepare(app.read(argv))
+    if command.is_sweep:
         from rcac.config.sweep import command as sweep
 
         return sweep.main(command)
@@ -113,6 +113,6 @@ def _evaluate(argv: list[str]) -> int:
     from rcac.policies import command as evaluation
 
     if {"--help", "-h"} & {*argv}:
-        print(help_text.evaluate(evaluation.Settings, certify_command.Settings))
+        print(help_text.evaluate(evaluation.EvaluationSettings, certify_command.CertifySettings))
         return 0
     return evaluation.main(argv)

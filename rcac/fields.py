@@ -16,17 +16,22 @@ class Check(NamedTuple):
     expected: Callable[[], str]  # what the error says was expected
 
 
+def checked_by(check: Check, *, optional: bool = False) -> dict[str, Any]:
+    """What a dataclass field without a default is given as `metadata`."""
+    return {"check": check, "optional": optional}
+
+
 def field(default: Any, check: Check, *, optional: bool = False) -> Any:
-    """A dataclass field; `optional` lets it be None as well. A list is copied for each instance, and each of its
-    entries is checked."""
-    metadata = {"check": check, "optional": optional}
+    """A dataclass field; `optional` lets it be None as well. A list is copied for each instance,
+    and each of its entries is checked."""
+    metadata = checked_by(check, optional=optional)
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def check_fields(settings: Any) -> None:
-    """Raise InputError on the first value that cannot be used."""
+def check_fields(settings: Any, prefix: str = "") -> None:
+    """Raise InputError on the first value that cannot be used, its field named behind the prefix."""
     for each in dataclasses.fields(settings):
         if "check" not in each.metadata:
             continue
@@ -38,7 +43,7 @@ def check_fields(settings: Any) -> None:
             if not holds(entry):
                 name = each.name if index is None else f"{each.name}[{index}]"
                 or_null = ", or null" if each.metadata["optional"] else ""
-                raise InputError(f"{name}: {entry!r} given, {expected()}{or_null} expected")
+                raise InputError(f"{prefix}{name}: {entry!r} given, {expected()}{or_null} expected")
 
 
 def number(holds: Callable[[float], bool], expected: str) -> Check:
@@ -63,3 +68,4 @@ NOT_NEGATIVE = number(lambda x: 0 <= x < math.inf, "a finite number ≥ 0")
 FINITE = number(math.isfinite, "a finite number")
 FRACTION = number(lambda x: 0 <= x <= 1, "a number in [0, 1]")
 COUNT, COUNT_OR_ZERO = whole(1), whole(0)
+TRUE_OR_FALSE = Check(lambda x: isinstance(x, bool), lambda: "true or false")

@@ -252,7 +252,7 @@ def test_training_commands_in_the_readme_compose():
             if given != words[2:]:
                 continue  # an environment of the reader's own
             if given[0] == "-m":
-                assert len(sweeps.read(app.complete(app.read(given))).jobs) > 1, command
+                assert len(sweeps.read(app.prepare(app.read(given))).jobs) > 1, command
                 continue
             with pytest.raises(SystemExit) as stopped:
                 train([*given, "--help"])

@@ -17,7 +17,7 @@ from rcac.uncertainty.named import NAMED, complete_features, steps_between
 
 
 def test_ours():
-    assert {"rnpg", "rppg", "epirc_pgs", "robust_crpo", "rsqp"} == set(registry.algorithms("tabular"))
+    assert {"rnpg", "rppg", "epirc_pgs", "robust_crpo", "primal_dual", "rsqp"} == set(registry.algorithms("tabular"))
     deep = {"rcac", "rcac_npg", "cac", "robust_crpo_deep", "epirc_pgs_deep", "rcac_sqp"}
     deep |= {"ppo_lagrangian", "trpo_lagrangian", "cpo"}
     assert deep == set(registry.algorithms("deep"))
@@ -25,7 +25,7 @@ def test_ours():
     assert registry.algorithm("rnpg", TabularSettings).step == "natural"
     assert registry.algorithm("cac", DeepSettings).radius == 0.0
     with pytest.raises(
-        InputError, match="method: 'cac' given, one of epirc_pgs, rnpg, robust_crpo, rppg, rsqp expected"
+        InputError, match="method: 'cac' given, one of epirc_pgs, primal_dual, rnpg, robust_crpo, rppg, rsqp expected"
     ):
         registry.algorithm("cac", TabularSettings)
 

@@ -55,7 +55,7 @@ class Command(NamedTuple):
     saved: dict[str, Any] | None = None  # the configuration that --from or resume names
 
     @property
-    def several(self) -> bool:
+    def is_sweep(self) -> bool:
         """-m: a run for every combination of values."""
         return bool({"-m", "--multirun"} & {*self.options}) or "hydra.mode=MULTIRUN" in self.overrides
 
@@ -100,10 +100,10 @@ def completing(options: list[str]) -> bool:
     return bool({"--shell-completion", "-sc"} & {*options})
 
 
-def complete(command: Command) -> Command:
+def prepare(command: Command) -> Command:
     """With the configuration that `--from` or `resume` names written out as overrides, and nothing in any that would be
     executed."""
-    if command.several and {"--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--run", "-r"} & {
+    if command.is_sweep and {"--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--run", "-r"} & {
         *command.options
     }:
         raise InputError("-m: given with another of --run, --cfg, --info and --shell-completion, one of them expected")
@@ -117,8 +117,8 @@ def complete(command: Command) -> Command:
             _check_override(override)
     saved: dict[str, Any] | None = None
     resumed = [str(override.value()) for override in parsed if override.key_or_group == "resume"]
-    if resumed and resumed != ["None"] and not command.several:
-        others = [*(["--from"] if command.source else []), *(key for key in given if not _kept(key))]
+    if resumed and resumed != ["None"] and not command.is_sweep:
+        others = [*(["--from"] if command.source else []), *(key for key in given if not _allowed_with_resume(key))]
         if others:
             raise InputError(
                 f"{others[0]}: given with resume, which keeps a run's own configuration (but for progress)"
@@ -162,11 +162,11 @@ def _check_override(override: Override) -> None:
     check_plain(key, value)
     if key in ("hydra.run.dir", "hydra.sweep.dir") and not value:
         raise InputError(f"{key}: {value!r} given, a folder expected")
-    if key in schema.switches() and not isinstance(value, bool | None):
+    if key in schema.switches() and not isinstance(value, bool | str | None):
         raise InputError(f"{key}: {value!r} given, true or false expected")
 
 
-def _kept(key: str) -> bool:
+def _allowed_with_resume(key: str) -> bool:
     return key in ("resume", "progress", "env.id") or key.split(".")[0].split("/")[0] == "hydra"
 
 
@@ -221,7 +221,7 @@ def _explained(command: Command) -> Iterator[None]:
         if completing(command.options):
             raise
         ours = [text for text in command.overrides if not text.lstrip("+~").startswith("hydra")]
-        if not command.several:
+        if not command.is_sweep:
             configuration.finish(configuration.compose_nodes(ours, folders=command.folders))  # may say it better
         raise
 

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rcac.deep.spaces import Actions, Encoder, History, picked
 from rcac.envs.contexts import contexts_of, set_contexts
 from rcac.envs.failure import StepsLost
-from rcac.envs.replay import OPTION, Episode, places
+from rcac.envs.replay import OPTION, ReplayedEpisode, places
 from rcac.errors import InputError
 from rcac.learner import State
 
@@ -277,7 +277,7 @@ class Rollout:
         every = [self.actions.raw(actions) for actions in self.played]
         for env, (first, number) in enumerate(state.data["places"]):
             own = every[len(every) - int(self.lengths[env]) :]
-            episodes[first] = Episode(number, [actions[env] for actions in own])
+            episodes[first] = ReplayedEpisode(number, [actions[env] for actions in own])
         seeds = [first for first, _ in state.data["places"]]
         observations, _ = self.envs.reset(seed=seeds, options={OPTION: episodes})  # type: ignore[arg-type]
         if isinstance(self.envs, StepsLost):

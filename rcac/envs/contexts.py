@@ -58,7 +58,7 @@ class HasContext:
     def set_context(self, context: Mapping[str, float]) -> None:
         """From the next reset on; what is not named is nominal."""
         for name in context:
-            self._know(name)
+            self._add_parameter(name)
         chosen = _nominal(self.context_parameters) | {name: _number(name, value) for name, value in context.items()}
         self.check_context(chosen)
         self._next = chosen
@@ -88,12 +88,12 @@ class HasContext:
 
     def parameter(self, name: str) -> Parameter:
         """A parameter that is not declared, if there is one of that name."""
-        raise unknown(name, self.context_parameters)
+        raise unknown_parameter(name, self.context_parameters)
 
     def check_context(self, context: Context) -> None:
         """Raise if it cannot be simulated."""
 
-    def _know(self, name: str) -> None:
+    def _add_parameter(self, name: str) -> None:
         if name not in self.context_parameters:
             self.context_parameters[name] = parameter = self.parameter(name)
             self.context, self._next = ({**known, name: parameter.nominal} for known in (self.context, self._next))
@@ -112,13 +112,13 @@ class HasContexts:
         self.context_parameters = {}
         self.contexts, self.next_contexts, self._outdated = {}, {}, np.zeros(self.num_envs, dtype=bool)
         for name, parameter in parameters.items():
-            self._know(name, parameter)
+            self._add_parameter(name, parameter)
 
     def set_contexts(self, contexts: Mapping[str, ArrayLike]) -> None:
         """Each environment takes its own (n,), or one for all, at its own next reset; what is not named is nominal."""
         for name in contexts:
             if name not in self.context_parameters:
-                self._know(name, self.parameter(name))
+                self._add_parameter(name, self.parameter(name))
         chosen = {name: np.full(self.num_envs, known.nominal) for name, known in self.context_parameters.items()}
         chosen |= {name: _numbers(name, values, self.num_envs) for name, values in contexts.items()}
         self.check_contexts(chosen)
@@ -145,12 +145,12 @@ class HasContexts:
 
     def parameter(self, name: str) -> Parameter:
         """A parameter that is not declared, if there is one of that name."""
-        raise unknown(name, self.context_parameters)
+        raise unknown_parameter(name, self.context_parameters)
 
     def check_contexts(self, contexts: dict[str, np.ndarray]) -> None:
         """Raise if they cannot be simulated."""
 
-    def _know(self, name: str, parameter: Parameter) -> None:
+    def _add_parameter(self, name: str, parameter: Parameter) -> None:
         self.context_parameters[name] = parameter
         for contexts in (self.contexts, self.next_contexts):
             contexts[name] = np.full(self.num_envs, parameter.nominal)
@@ -213,7 +213,7 @@ def _of_each(envs: Any, name: str) -> tuple[Any, ...]:
     return tuple(envs.get_attr(name))
 
 
-def unknown(name: str, known: Mapping[str, Any]) -> InputError:
+def unknown_parameter(name: str, known: Mapping[str, Any]) -> InputError:
     return InputError(f"context: {name!r} given, one of {', '.join(known) or 'no parameters'} expected")
 
 

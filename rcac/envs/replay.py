@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-OPTION = "rcac.replay"  # of reset: {first seed: `Episode`}
+OPTION = "rcac.replay"  # of reset: {first seed: `ReplayedEpisode`}
 
 
-class Episode(NamedTuple):
+class ReplayedEpisode(NamedTuple):
     number: int  # of resets since the one with the first seed
     actions: Sequence[Any]  # so far
 
@@ -29,7 +29,7 @@ class Replay(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._over = False
-        again: Episode | None = (options or {}).get(OPTION, {}).get(seed)
+        again: ReplayedEpisode | None = (options or {}).get(OPTION, {}).get(seed)
         if again is not None and seed is not None:
             self.place = seed, again.number
             observation, info = self.env.reset(seed=self._seed())

@@ -10,7 +10,7 @@ from rcac.errors import InputError
 Snapshot = dict[str, np.ndarray | dict[str, Any]]
 
 
-def take(snapshot: Mapping[str, Any], name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+def read_array(snapshot: Mapping[str, Any], name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """A copy of one array of a snapshot, checked."""
     if name not in snapshot:
         raise InputError(f"{name}: missing from the state, which has {', '.join(snapshot)}")
@@ -25,7 +25,7 @@ def take(snapshot: Mapping[str, Any], name: str, shape: tuple[int, ...], dtype: 
     return array
 
 
-def generator(snapshot: Mapping[str, Any]) -> np.random.Generator:
+def read_generator(snapshot: Mapping[str, Any]) -> np.random.Generator:
     """The generator of a snapshot. Gymnasium's are PCG64, whose state is four integers and a name."""
     bits = np.random.PCG64()
     try:

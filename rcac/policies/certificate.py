@@ -22,11 +22,13 @@ from scipy.stats import beta
 
 from rcac.contexts import Parameters
 from rcac.errors import InputError
+from rcac.fields import COUNT, COUNT_OR_ZERO, check_fields, field, number
 from rcac.files import replace_file
 from rcac.labels import episode_labels
 from rcac.policies.worst_context import Measure, worst_contexts
 
 FILE = "certificate.json"
+SHARE = number(lambda x: 0 < x < 1, "a number in (0, 1)")
 LAW, SEARCH = "law", "search"  # why a context was played
 
 
@@ -48,20 +50,15 @@ def mean_bound(sample: np.ndarray, low: float, high: float, confidence: float) -
 
 @dataclass
 class CertificateSettings:
-    confidence: float = 0.95  # with which all statements hold together
-    contexts: int = 300  # drawn from the law of the box
-    episodes: int = 8  # in each of them
-    search_episodes: int = 4096  # to find the worst context, at most
-    final_episodes: int = 4096  # fresh ones, at the worst context found for each cost
-    seed: int = 0  # of contexts, episodes and the policy's samples
+    confidence: float = field(0.95, SHARE)  # with which all statements hold together
+    contexts: int = field(300, COUNT)  # drawn from the law of the box
+    episodes: int = field(8, COUNT)  # in each of them
+    search_episodes: int = field(4096, COUNT)  # to find the worst context, at most
+    final_episodes: int = field(4096, COUNT)  # fresh ones, at the worst context found for each cost
+    seed: int = field(0, COUNT_OR_ZERO)  # of contexts, episodes and the policy's samples
 
     def check(self) -> None:
-        for name in ("contexts", "episodes", "search_episodes", "final_episodes", "seed"):
-            value, least = getattr(self, name), 0 if name == "seed" else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name}: {value} given, a whole number ≥ {least} expected")
-        if not isinstance(self.confidence, int | float) or not 0 < self.confidence < 1:
-            raise InputError(f"confidence: {self.confidence} given, a number in (0, 1) expected")
+        check_fields(self)
 
     def total(self, costs: int) -> int:
         """Episodes in all."""

@@ -27,17 +27,15 @@ NOT_CERTIFIED = 4  # exit code
 
 
 @dataclass
-class Settings(CertificateSettings):
+class CertifySettings(CertificateSettings):
     run: str = MISSING  # folder of one run
     certify: str = "true"  # strict: exit code 4 if a budget is not certified
-    cost_ranges: list[Any] | None = (
-        None  # [[low, high], …] of an episode, one for each cost; null: as the environment says
-    )
+    cost_ranges: list[Any] | None = None  # [low, high] of an episode for each cost; null: as the environment says
     num_envs: int = 256  # copies of the environment, stepped together
     deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
 
 
-def main(settings: Settings, changes: list[str], trust: bool = False) -> int:
+def main(settings: CertifySettings, changes: list[str], trust: bool = False) -> int:
     root = Path(settings.run).resolve()
     if not robustness.is_run(root):
         raise InputError(f"run: {settings.run!r} given, the folder of one run expected with certify")
@@ -54,7 +52,7 @@ def main(settings: Settings, changes: list[str], trust: bool = False) -> int:
     with output.writing(settings.run):
         plots.mkdir(exist_ok=True)
         made.save(root, plots, **about)
-    with output.while_somebody_reads():
+    with output.ignoring_broken_pipe():
         output.wide_console().print(certificate_table(made, f"{run.name}, {about['policy']} policy"))
         print(*made.statements(), "", sep="\n")
         print(shown_path(root / FILE), shown_path(plots / "certificate.png"), sep="\n")
@@ -72,7 +70,7 @@ def _read(root: Path, changes: list[str], trust: bool) -> Run:
     return run
 
 
-def _certified(run: Run, settings: Settings) -> Certificate:
+def _certified(run: Run, settings: CertifySettings) -> Certificate:
     env = run.config.env
     policy = load_policy(run.folder, settings.deterministic, settings.seed)
     plan = {name: getattr(settings, name) for name in CertificateSettings.__dataclass_fields__}

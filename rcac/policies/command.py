@@ -18,15 +18,15 @@ from rcac.config import compose as configuration
 from rcac.errors import InputError
 from rcac.policies import certify_command, output, perturbations, robustness, robustness_tables
 from rcac.policies.policy import load_policy
-from rcac.policies.robustness import Record, Run
+from rcac.policies.robustness import Run, RunScores
 from rcac.policies.robustness_summary import PerturbationSweep, summarise
-from rcac.policies.scores import Settings
+from rcac.policies.scores import EvaluationSettings
 from rcac.runs.config import Config
 from rcac.runs.environments import make_env
 from rcac.runs.folder import RunFolder, replace_file
 from rcac.runs.results import shown_path
 
-__all__ = ["Settings", "main"]
+__all__ = ["EvaluationSettings", "main"]
 
 SECONDS = 20  # at most, of a recording
 TABLE, REPORT = "evaluation.csv", "evaluation.md"
@@ -35,8 +35,8 @@ TABLE, REPORT = "evaluation.csv", "evaluation.md"
 # The command
 
 
-class Asked(NamedTuple):
-    settings: Settings | certify_command.Settings
+class Arguments(NamedTuple):
+    settings: EvaluationSettings | certify_command.CertifySettings
     changes: list[str]  # of the runs' environments and sets
     sweeps: dict[str, list[float]]  # strengths of each perturbation
 
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 def main(overrides: list[str]) -> int:
     settings, changes, sweeps = read(text for text in overrides if text != "--trust")
     trust = "--trust" in overrides
-    if isinstance(settings, certify_command.Settings):
+    if isinstance(settings, certify_command.CertifySettings):
         return certify_command.main(settings, changes, trust)
     root = Path(settings.run).resolve()
     runs = robustness.find(root, changes, trust=trust)
@@ -61,7 +61,7 @@ def main(overrides: list[str]) -> int:
         replace_file(root / TABLE, _csv(records, settings, changes).encode())
         if study:
             _write(study, root, plots)
-    with output.while_somebody_reads():
+    with output.ignoring_broken_pipe():
         if study:
             _show(study)
             print(shown_path(root / REPORT), shown_path(plots), sep="\n")
@@ -79,7 +79,7 @@ def _remove_earlier(root: Path, plots: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: Settings) -> list[Record]:
+def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: EvaluationSettings) -> list[RunScores]:
     records = []
     with output.bar() as bar:
         task = bar.add_task("", total=len(jobs))
@@ -90,7 +90,7 @@ def _scored(jobs: list[tuple[Run, perturbations.Condition]], settings: Settings)
     return records
 
 
-def _csv(records: list[Record], settings: Settings, changes: list[str]) -> str:
+def _csv(records: list[RunScores], settings: EvaluationSettings, changes: list[str]) -> str:
     """A line for each run, condition and term."""
     about = {"seed": settings.seed, "deterministic": settings.deterministic, "changes": " ".join(changes)}
     lines: list[dict[str, Any]] = []
@@ -112,7 +112,7 @@ class Study(NamedTuple):
     about: str  # how it was measured
 
 
-def _study(records: list[Record], settings: Settings) -> Study:
+def _study(records: list[RunScores], settings: EvaluationSettings) -> Study:
     configs = {record.run.env: record.run.config for record in records}
     units = {env: perturbations.cost_units(config) for env, config in configs.items()}
     sweeps = [sweep._replace(units=units[sweep.env]) for sweep in summarise(records)]
@@ -136,7 +136,7 @@ def _show(study: Study) -> None:
     print(f"{study.about} {robustness_tables.NOTE}")
 
 
-def read(overrides: Iterable[str]) -> Asked:
+def read(overrides: Iterable[str]) -> Arguments:
     """What is asked for, checked as far as it can be without the runs."""
     texts = list(overrides)
     sweeps = perturbations.parse_all(text for text in texts if text.startswith(perturbations.PREFIX))
@@ -145,7 +145,7 @@ def read(overrides: Iterable[str]) -> Asked:
     certify = _certify([value for key, value in assignments if key == "certify"])
     if certify and sweeps:
         raise InputError(f"certify: {certify} given with sweep.{min(sweeps)}, one or the other expected")
-    kind = certify_command.Settings if certify else Settings
+    kind = certify_command.CertifySettings if certify else EvaluationSettings
     own, changes = OmegaConf.structured(kind), []
     for text, (key, value) in zip(texts, assignments, strict=True):
         if key.split(".")[0] == "uncertainty" or key.startswith("env."):
@@ -155,11 +155,13 @@ def read(overrides: Iterable[str]) -> Asked:
     if OmegaConf.is_missing(own, "run"):
         raise InputError("run: not given, the folder of a run expected")
     values: Any = OmegaConf.to_container(own)
-    settings = certify_command.Settings(**{**values, "certify": certify}) if certify else Settings(**values)
+    settings = (
+        certify_command.CertifySettings(**{**values, "certify": certify}) if certify else EvaluationSettings(**values)
+    )
     settings.check()
     if not Path(settings.run).is_dir():
         raise InputError(f"run: {settings.run!r} given, the folder of a run expected")
-    return Asked(settings, changes, sweeps)
+    return Arguments(settings, changes, sweeps)
 
 
 def _certify(given: list[Any]) -> str | None:
@@ -175,7 +177,7 @@ def _certify(given: list[Any]) -> str | None:
 # Pictures
 
 
-def record(settings: Settings, config: Config, folder: RunFolder) -> None:
+def record(settings: EvaluationSettings, config: Config, folder: RunFolder) -> None:
     """`episode.gif`: one episode, as the environment draws it."""
     try:
         import imageio.v3 as imageio

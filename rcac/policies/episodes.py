@@ -21,7 +21,7 @@ from rcac.errors import InputError
 from rcac.seeds import evaluation_seed
 
 
-class Episodes(NamedTuple):
+class PlayedEpisodes(NamedTuple):
     """Of E episodes, in the order in which they ended."""
 
     sums: np.ndarray  # (E, N+1) of −reward and costs, discounted
@@ -30,7 +30,7 @@ class Episodes(NamedTuple):
 
 def play(
     envs: VectorEnv, policy: Any, episodes: int, seed: int, discount: float = 1.0, costs: int | None = None
-) -> Episodes:
+) -> PlayedEpisodes:
     """Play them with `policy.batch(observations)`, or observation by observation. `costs` is N; None: as many as the
     environment reports."""
     mode = check_autoreset(envs)
@@ -63,7 +63,7 @@ def play(
             finished.append((sums[index].copy(), int(lengths[index])))
             sums[index], factor[index], lengths[index] = 0.0, 1.0, 0
             quota[index] -= 1
-    return Episodes(np.array([own for own, _ in finished]), np.array([length for _, length in finished]))
+    return PlayedEpisodes(np.array([own for own, _ in finished]), np.array([length for _, length in finished]))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ def writing(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def while_somebody_reads() -> Iterator[None]:
+def ignoring_broken_pipe() -> Iterator[None]:
     """In `rcac-evaluate … | head` the rest is not said, and all is well: the files are written."""
     try:
         yield

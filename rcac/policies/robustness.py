@@ -15,7 +15,7 @@ from rcac.policies import perturbations
 from rcac.policies.episodes import check_spaces
 from rcac.policies.perturbations import Condition
 from rcac.policies.policy import load_policy
-from rcac.policies.scores import Settings, TermScore, score
+from rcac.policies.scores import EvaluationSettings, TermScore, score
 from rcac.policies.unchanged import check_unchanged, flat
 from rcac.report import style
 from rcac.runs import modules
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     setting: str = ""  # what differs from other runs of the same algorithm
 
 
-class Record(NamedTuple):
+class RunScores(NamedTuple):
     run: Run
     condition: Condition
     rows: list[TermScore]
@@ -64,7 +64,7 @@ def find(root: Path, changes: Sequence[str], trust: bool = False) -> list[Run]:
             run = _read(folder, root, named, composed, trust)
             open_env(run.config.env).env.close()
         except InputError as error:
-            _say(f"left out: {folder.relative_to(root)}: {error}")
+            _warn(f"left out: {folder.relative_to(root)}: {error}")
             continue
         runs.append(_read(folder, root, changes, composed, trust) if changes else run)
     if not runs:
@@ -125,7 +125,7 @@ def _distinct(runs: list[Run]) -> list[Run]:
         key = (run.env, run.algo, run.setting, run.seed)
         if key in kept:
             first, second = sorted([kept[key], run], key=lambda r: r.folder.name)
-            _say(f"left out: {first.name}: the same settings and seed as {second.name}")
+            _warn(f"left out: {first.name}: the same settings and seed as {second.name}")
             run = second
         kept[key] = run
     return list(kept.values())
@@ -167,7 +167,7 @@ def plan(runs: Sequence[Run], sweeps: Mapping[str, list[float]]) -> list[tuple[R
             names = ", ".join(sorted(set().union(*able.values())))
             raise InputError(f"sweep.{name}: no such perturbation of {', '.join(able)}; known are {names}")
         for where in without:
-            _say(f"left out: sweep.{name}: there is none of {where}")
+            _warn(f"left out: sweep.{name}: there is none of {where}")
     return [(run, condition) for run in runs for condition in shared[_where(run)]]
 
 
@@ -193,10 +193,10 @@ def _check(run: Run, condition: Condition) -> None:
         raise InputError(f"{given}: {error}") from error
 
 
-def measure(run: Run, condition: Condition, settings: Settings) -> Record:
+def measure(run: Run, condition: Condition, settings: EvaluationSettings) -> RunScores:
     policy = load_policy(run.folder, settings.deterministic, settings.seed)
-    return Record(run, condition, score(condition, policy, settings))
+    return RunScores(run, condition, score(condition, policy, settings))
 
 
-def _say(line: str) -> None:
+def _warn(line: str) -> None:
     print(" ".join(line.split()), file=sys.stderr)

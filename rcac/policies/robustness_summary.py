@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rcac.labels import larger_is_better
-from rcac.policies.robustness import Record
+from rcac.policies.robustness import RunScores
 from rcac.policies.scores import TermScore
 from rcac.report.statistics import Interval, interval
 
@@ -70,9 +70,9 @@ class PerturbationSweep(NamedTuple):
         return len(self.labels) > 1
 
 
-def summarise(records: Sequence[Record]) -> list[PerturbationSweep]:
+def summarise(records: Sequence[RunScores]) -> list[PerturbationSweep]:
     """In the order of the records."""
-    together: dict[tuple[str, str, str, str], list[Record]] = {}
+    together: dict[tuple[str, str, str, str], list[RunScores]] = {}
     for record in records:
         run, condition, rows = record
         for field, (words, _) in SERIES.items():
@@ -85,12 +85,12 @@ def summarise(records: Sequence[Record]) -> list[PerturbationSweep]:
     return [_sweep(*key, members) for key, members in together.items()]
 
 
-def _sweep(env: str, perturbation: str, series: str, field: str, records: list[Record]) -> PerturbationSweep:
+def _sweep(env: str, perturbation: str, series: str, field: str, records: list[RunScores]) -> PerturbationSweep:
     strengths = list(dict.fromkeys(record.condition.strength for record in records))
     first = {record.condition.strength: record.rows for record in reversed(records)}
     labels = [row.term for row in records[0].rows]
     budgets = [[first[strength][k].budget for strength in strengths] for k in range(len(labels))]
-    methods: dict[Method, list[Record]] = {}
+    methods: dict[Method, list[RunScores]] = {}
     for record in records:
         methods.setdefault(Method(record.run.algo, record.run.setting), []).append(record)
     curves = [_curve(method, members, field, strengths) for method, members in methods.items()]
@@ -100,7 +100,7 @@ def _sweep(env: str, perturbation: str, series: str, field: str, records: list[R
     )
 
 
-def _curve(method: Method, records: list[Record], field: str, strengths: list[float | None]) -> MethodCurve:
+def _curve(method: Method, records: list[RunScores], field: str, strengths: list[float | None]) -> MethodCurve:
     found = {(record.run.folder, record.condition.strength): record.rows for record in records}
     seeds = list(dict.fromkeys(record.run.folder for record in records))
     values = np.array([[[getattr(row, field) for row in found[seed, x]] for x in strengths] for seed in seeds])

@@ -21,7 +21,7 @@ NOTE = (
 )
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     words: str
     bad: bool = False  # beyond a budget
 
@@ -73,31 +73,33 @@ def _header(sweep: PerturbationSweep) -> list[str]:
     return ["method", "n", *swept, *terms, *feasible]
 
 
-def _lines(sweep: PerturbationSweep, curve: MethodCurve, names: list[str]) -> list[list[Cell]]:
+def _lines(sweep: PerturbationSweep, curve: MethodCurve, names: list[str]) -> list[list[TableCell]]:
     """A method at each strength, and at the worst of them; its names stand one below the other."""
     lines = []
     budgets = list(zip(*sweep.budgets, strict=True))
     for point, limits in zip(curve.points, budgets, strict=True):
-        swept = [] if point.strength is None else [Cell(f"{point.strength:g}")]
+        swept = [] if point.strength is None else [TableCell(f"{point.strength:g}")]
         lines.append([*swept, *_cells(sweep, curve, point, limits)])
     if len(lines) > 1:
         constant = tuple(limits[0] if len({*limits}) == 1 else None for limits in sweep.budgets)
-        lines.append([Cell("worst"), *_cells(sweep, curve, curve.worst, constant)])
+        lines.append([TableCell("worst"), *_cells(sweep, curve, curve.worst, constant)])
     last = len(lines) - 1
     names = [*names[:last], "\n".join(names[last:]), *[""] * last]
     count = [f"{curve.seeds} alike" if curve.alike else str(curve.seeds), *[""] * last]
-    return [[Cell(name), Cell(n), *cells] for name, n, cells in zip(names, count, lines, strict=False)]
+    return [[TableCell(name), TableCell(n), *cells] for name, n, cells in zip(names, count, lines, strict=False)]
 
 
-def _cells(sweep: PerturbationSweep, curve: MethodCurve, point: Point, limits: tuple[float | None, ...]) -> list[Cell]:
+def _cells(
+    sweep: PerturbationSweep, curve: MethodCurve, point: Point, limits: tuple[float | None, ...]
+) -> list[TableCell]:
     cells = [
-        Cell(format_interval(found), not within(label, found.estimate, limit))
+        TableCell(format_interval(found), not within(label, found.estimate, limit))
         for label, found, limit in zip(sweep.labels, point.terms, limits, strict=True)
     ]
     if sweep.constrained:
-        cells.append(Cell(f"{point.feasible} of {curve.seeds}", point.feasible < curve.seeds))
+        cells.append(TableCell(f"{point.feasible} of {curve.seeds}", point.feasible < curve.seeds))
         if sweep.sampled:
-            cells.append(Cell("" if point.share is None else f"{point.share:.0%}"))
+            cells.append(TableCell("" if point.share is None else f"{point.share:.0%}"))
     return cells
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import MISSING
 
-from rcac.errors import InputError
 from rcac.evaluation import evaluate as evaluate_exactly
+from rcac.fields import COUNT, COUNT_OR_ZERO, check_fields, field
 from rcac.labels import term_labels, within
 from rcac.policies.episodes import play
 from rcac.policies.perturbations import EPISODES, KERNELS, WORST_CASE, Condition, random_kernels
@@ -24,20 +24,17 @@ from rcac.runs.environments import close, open_env
 
 
 @dataclass
-class Settings:
+class EvaluationSettings:
     run: str = MISSING  # folder of a run, or a folder above runs
-    episodes: int = 100  # to play, for each run and strength
-    num_envs: int = 32  # copies of the environment, stepped together
-    kernels: int = 20  # to sample, for each run and strength of sweep.random
-    seed: int = 0  # of the episodes, of the kernels and of the policy's samples
+    episodes: int = field(100, COUNT)  # to play, for each run and strength
+    num_envs: int = field(32, COUNT)  # copies of the environment, stepped together
+    kernels: int = field(20, COUNT)  # to sample, for each run and strength of sweep.random
+    seed: int = field(0, COUNT_OR_ZERO)  # of the episodes, of the kernels and of the policy's samples
     deterministic: bool | None = None  # take the mode of the policy instead of a sample; null: as algo.deploy said
     record: bool = False  # write a picture of an episode, episode.gif
 
     def check(self) -> None:
-        for name in ("episodes", "num_envs", "kernels", "seed"):
-            value, least = getattr(self, name), 0 if name == "seed" else 1
-            if value < least:
-                raise InputError(f"{name}: {value} given, a whole number ≥ {least} expected")
+        check_fields(self)
 
 
 class TermScore(NamedTuple):
@@ -76,7 +73,7 @@ class Terms(NamedTuple):
         return float((values[:, 1:] <= self.budgets).all(axis=1).mean()) if len(self.budgets) else None
 
 
-def score(condition: Condition, policy: Policy, settings: Settings) -> list[TermScore]:
+def score(condition: Condition, policy: Policy, settings: EvaluationSettings) -> list[TermScore]:
     """A row for each term."""
     single, problem, _ = open_env(condition.config.env)
     single.close()
@@ -95,7 +92,9 @@ def terms_of(config: Config, problem: RCMDP | None) -> Terms:
 # Measures
 
 
-def _by_episodes(condition: Condition, policy: Policy, settings: Settings, problem: RCMDP | None) -> list[TermScore]:
+def _by_episodes(
+    condition: Condition, policy: Policy, settings: EvaluationSettings, problem: RCMDP | None
+) -> list[TermScore]:
     """And exact values, if the environment is the model it carries."""
     terms, count = terms_of(condition.config, problem), settings.episodes
     envs = condition.make_envs(min(settings.num_envs, count))
@@ -118,7 +117,9 @@ def _by_episodes(condition: Condition, policy: Policy, settings: Settings, probl
     ]
 
 
-def _by_worst_case(condition: Condition, policy: Policy, settings: Settings, problem: RCMDP | None) -> list[TermScore]:
+def _by_worst_case(
+    condition: Condition, policy: Policy, settings: EvaluationSettings, problem: RCMDP | None
+) -> list[TermScore]:
     terms, exact = terms_of(condition.config, problem), _exact(condition, policy, problem)  # type: ignore[arg-type]
     return [
         TermScore(label, limit, discount=terms.discount, **values)
@@ -126,7 +127,9 @@ def _by_worst_case(condition: Condition, policy: Policy, settings: Settings, pro
     ]
 
 
-def _by_kernels(condition: Condition, policy: Policy, settings: Settings, problem: RCMDP | None) -> list[TermScore]:
+def _by_kernels(
+    condition: Condition, policy: Policy, settings: EvaluationSettings, problem: RCMDP | None
+) -> list[TermScore]:
     """Mean and worst over random kernels, between the nominal value and the worst case over the set."""
     assert problem is not None
     assert condition.config.uncertainty is not None
@@ -143,7 +146,7 @@ def _by_kernels(condition: Condition, policy: Policy, settings: Settings, proble
     ]
 
 
-MEASURES: dict[str, Callable[[Condition, Policy, Settings, RCMDP | None], list[TermScore]]] = {
+MEASURES: dict[str, Callable[[Condition, Policy, EvaluationSettings, RCMDP | None], list[TermScore]]] = {
     EPISODES: _by_episodes,
     WORST_CASE: _by_worst_case,
     KERNELS: _by_kernels,

@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,17 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from rcac.deep.settings import DeepSettings
 from rcac.envs.failure import LABEL as STEPS_LOST
 from rcac.errors import InputError
+from rcac.fields import COUNT, NOT_NEGATIVE, Check, check_fields, checked_by, field, one_of
 from rcac.files import Damaged, read_regular
 from rcac.labels import episode_labels
-from rcac.registry import choose, logger_names
+from rcac.registry import logger_names
 from rcac.tabular.settings import TabularSettings
 
 FAMILIES: dict[str, type] = {"tabular": TabularSettings, "deep": DeepSettings}
 VECTORIZATIONS = ("auto", "sync", "async", "vector")
 LOGGERS = ("csv", "tensorboard")  # of a run that names none
+SEED = Check(lambda x: isinstance(x, int) and 0 <= x < 1 << 63, lambda: "a whole number from 0 to 2⁶³ − 1")
+FOLDER = Check(lambda x: bool(x.strip()), lambda: "the name of a folder")
 FILE = "config.yaml"
 DEPTH = 20  # of nesting in a file
 
@@ -37,19 +40,15 @@ class Env:
     id: str | None = None  # in Gymnasium's registry; "package:id" imports the package first
     path: str | None = None  # of a problem that RCMDP.save wrote, instead of an id
     tabular: bool = False  # it carries its model, which tabular methods need
-    max_episode_steps: int | None = None  # null: as registered
+    max_episode_steps: int | None = field(None, COUNT, optional=True)  # null: as registered
     temperature: float | None = None  # of the KL penalty, unless uncertainty.temperature is given
     budgets: list[float] | None = None  # on an episode's sum of each cost; null: the model's, which are discounted
-    failure_budget: float | None = None  # steps lost to termination per episode, at most: a cost of its own; null: none
-    ranges: dict[str, Any] = field(
-        default_factory=dict
-    )  # of parameters, for uncertainty=parameters: [low, high(, log)]
+    failure_budget: float | None = field(None, NOT_NEGATIVE, optional=True)  # steps an episode may lose to termination
+    ranges: dict[str, Any] = dataclasses.field(default_factory=dict)  # of uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
-    cost_names: list[str] | None = (
-        None  # what to call the costs; they may stand under these names in info, or in info["costs"]
-    )
-    vectorization: str = "auto"  # vector (its own), sync, async (a process for each copy); auto: the first it has
-    kwargs: dict[str, Any] = field(default_factory=dict)  # the environment's own arguments
+    cost_names: list[str] | None = None  # of the costs, which may stand under them in info, or in info["costs"]
+    vectorization: str = field("auto", one_of(*sorted(VECTORIZATIONS)))  # vector (its own), sync, async (processes)
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # the environment's own arguments
 
     def limits(self) -> tuple[list[float], list[str] | None]:
         """The budgets of all costs, that on failure last, and what the costs are called."""
@@ -64,16 +63,16 @@ class Env:
 class Config:
     """A whole configuration, resolved: plain data, checked for types and for what each key can be alone."""
 
-    seed: int
+    seed: int = dataclasses.field(metadata=checked_by(SEED))
     progress: bool
-    runs: str
-    checkpoint_every: int | None
-    keep: int
+    runs: str = dataclasses.field(metadata=checked_by(FOLDER))
+    checkpoint_every: int | None = dataclasses.field(metadata=checked_by(COUNT, optional=True))
+    keep: int = dataclasses.field(metadata=checked_by(COUNT))
     resume: str | None
     env: Env
     algo: dict[str, Any]  # name, and the fields of the family's settings
     uncertainty: dict[str, Any] | None  # name, and the set's parameters; None for deep methods
-    loggers: list[str] = field(default_factory=lambda: list(LOGGERS))  # where metrics go
+    loggers: list[str] = field([*LOGGERS], one_of(more=logger_names))  # where metrics go
     strict: bool = False  # the exit code is 5 unless the policy handed out is within its budgets
 
     def plain(self) -> dict[str, Any]:
@@ -126,24 +125,11 @@ def checked(kind: type, values: dict[str, Any], prefix: str = "") -> dict[str, A
 
 def check(config: Config) -> None:
     """What each value can be alone."""
-    every, steps = config.checkpoint_every, config.env.max_episode_steps
-    _require("seed", config.seed, 0 <= config.seed < 1 << 63, "a whole number from 0 to 2⁶³ − 1")
-    _require("runs", repr(config.runs), bool(config.runs.strip()), "the name of a folder")
-    _require("keep", config.keep, config.keep >= 1, "a whole number ≥ 1")
-    _require("checkpoint_every", every, every is None or every >= 1, "a whole number ≥ 1, or null")
-    _require("env.max_episode_steps", steps, steps is None or steps >= 1, "a whole number ≥ 1, or null")
-    choose("env.vectorization", config.env.vectorization, VECTORIZATIONS)
+    check_fields(config)
+    check_fields(config.env, "env.")
     for index, budget in enumerate(config.env.budgets or []):
-        _require(f"env.budgets[{index}]", budget, math.isfinite(budget), "a finite number")
-    lost = config.env.failure_budget
-    _require("env.failure_budget", lost, lost is None or 0 <= lost < math.inf, "a number ≥ 0, or null")
-    for index, name in enumerate(config.loggers):
-        choose(f"loggers[{index}]", name, logger_names())
-
-
-def _require(key: str, value: Any, holds: bool, expected: str) -> None:
-    if not holds:
-        raise InputError(f"{key}: {value} given, {expected} expected")
+        if not math.isfinite(budget):
+            raise InputError(f"env.budgets[{index}]: {budget} given, a finite number expected")
 
 
 # Files

@@ -24,7 +24,7 @@ from rcac.runs.config import Config
 from rcac.runs.environments import env_label
 from rcac.runs.failures import explained
 from rcac.runs.folder import RunFolder
-from rcac.runs.loggers import Loggers, Memory, RunInfo
+from rcac.runs.loggers import Loggers, MemoryLogger, RunInfo
 from rcac.runs.loggers.csv import FILE as TABLE
 from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.loop import Callback, Outcome, TrainingStopped, run
@@ -108,7 +108,7 @@ def train_in_memory(
     config: Config, *, modules: Modules = Modules(), callbacks: MakeCallbacks = _none
 ) -> TrainedInMemory:
     """Train as configured, and write nothing."""
-    built, memory, console = build(config, modules), Memory(), Console(stderr=True)
+    built, memory, console = build(config, modules), MemoryLogger(), Console(stderr=True)
     learner, start = built.learner, time.monotonic()
     try:
         with explained(learner, None):
@@ -126,7 +126,7 @@ def run_in_folder(
     config: Config, built: Built, folder: RunFolder, callbacks: Sequence[Callback] = (), *, resume: bool = False
 ) -> Trained:
     """Train what was built, and leave checkpoints, metrics, policy and summary in `folder`, which is closed then."""
-    learner, console, memory = built.learner, Console(stderr=True), Memory()
+    learner, console, memory = built.learner, Console(stderr=True), MemoryLogger()
     inexact: dict[str, str] = {}
     every = config.checkpoint_every or max(1, learner.total // CHECKPOINTS)
     checkpoints = Checkpoints(folder.path, built.identity, every, config.keep)

@@ -3,63 +3,43 @@
 A set is loaded when it is first used: who needs their names alone does not wait for the compiler behind them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rcac.lazy import lazy
 
 if TYPE_CHECKING:
-    from rcac.uncertainty.base import Uncertainty, WorstCase
-    from rcac.uncertainty.chi_square import ChiSquare
-    from rcac.uncertainty.contamination import Contamination
-    from rcac.uncertainty.cressie_read import CressieRead
-    from rcac.uncertainty.cvar import CVaR
-    from rcac.uncertainty.finite import FiniteKernels
-    from rcac.uncertainty.ipm import InexactWarning, LinearIPM
-    from rcac.uncertainty.kl import KLBall, KLPenalty
-    from rcac.uncertainty.nominal import Nominal
-    from rcac.uncertainty.state_l1 import StateL1
-    from rcac.uncertainty.state_l2 import StateL2
-    from rcac.uncertainty.tv import TotalVariation
-    from rcac.uncertainty.wasserstein import Wasserstein
+    from rcac.uncertainty.base import Uncertainty as Uncertainty
+    from rcac.uncertainty.base import WorstCase as WorstCase
+    from rcac.uncertainty.chi_square import ChiSquare as ChiSquare
+    from rcac.uncertainty.contamination import Contamination as Contamination
+    from rcac.uncertainty.cressie_read import CressieRead as CressieRead
+    from rcac.uncertainty.cvar import CVaR as CVaR
+    from rcac.uncertainty.finite import FiniteKernels as FiniteKernels
+    from rcac.uncertainty.ipm import InexactWarning as InexactWarning
+    from rcac.uncertainty.ipm import LinearIPM as LinearIPM
+    from rcac.uncertainty.kl import KLBall as KLBall
+    from rcac.uncertainty.kl import KLPenalty as KLPenalty
+    from rcac.uncertainty.nominal import Nominal as Nominal
+    from rcac.uncertainty.state_l1 import StateL1 as StateL1
+    from rcac.uncertainty.state_l2 import StateL2 as StateL2
+    from rcac.uncertainty.tv import TotalVariation as TotalVariation
+    from rcac.uncertainty.wasserstein import Wasserstein as Wasserstein
 
-_HOMES = {
-    "Uncertainty": "rcac.uncertainty.base",
-    "WorstCase": "rcac.uncertainty.base",
-    "ChiSquare": "rcac.uncertainty.chi_square",
-    "Contamination": "rcac.uncertainty.contamination",
-    "CressieRead": "rcac.uncertainty.cressie_read",
-    "CVaR": "rcac.uncertainty.cvar",
-    "FiniteKernels": "rcac.uncertainty.finite",
-    "InexactWarning": "rcac.uncertainty.ipm",
-    "LinearIPM": "rcac.uncertainty.ipm",
-    "KLBall": "rcac.uncertainty.kl",
-    "KLPenalty": "rcac.uncertainty.kl",
-    "Nominal": "rcac.uncertainty.nominal",
-    "StateL1": "rcac.uncertainty.state_l1",
-    "StateL2": "rcac.uncertainty.state_l2",
-    "TotalVariation": "rcac.uncertainty.tv",
-    "Wasserstein": "rcac.uncertainty.wasserstein",
-}
-__all__ = [
-    "CVaR",
-    "ChiSquare",
-    "Contamination",
-    "CressieRead",
-    "FiniteKernels",
-    "InexactWarning",
-    "KLBall",
-    "KLPenalty",
-    "LinearIPM",
-    "Nominal",
-    "StateL1",
-    "StateL2",
-    "TotalVariation",
-    "Uncertainty",
-    "Wasserstein",
-    "WorstCase",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rcac.uncertainty' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__all__, __getattr__, __dir__ = lazy(
+    "rcac.uncertainty",
+    {
+        "base": "Uncertainty WorstCase",
+        "chi_square": "ChiSquare",
+        "contamination": "Contamination",
+        "cressie_read": "CressieRead",
+        "cvar": "CVaR",
+        "finite": "FiniteKernels",
+        "ipm": "InexactWarning LinearIPM",
+        "kl": "KLBall KLPenalty",
+        "nominal": "Nominal",
+        "state_l1": "StateL1",
+        "state_l2": "StateL2",
+        "tv": "TotalVariation",
+        "wasserstein": "Wasserstein",
+    },
+)

@@ -112,7 +112,7 @@ REFUSED = {
     "env=garnet algo=foo": "algo: 'foo' given, one of cac, cpo, epirc_pgs, .*trpo_lagrangian expected",
     "env=garnet uncertainty=foo": "uncertainty: 'foo' given, one of chi_square, .*finite, .*kl_ball, .* expected",
     "env=garnet uncertainty=null": "uncertainty: None given, one of chi_square, ",
-    "env=garnet lr=abc": "lr: no such key, known are algo, ",
+    "env=garnet lr=abc": r"lr: no such key, did you mean algo.multiplier_lr\?",
     "env=cartpole lr=abc": r"lr: no such key, did you mean algo.actor_lr or algo.critic_lr or algo.multiplier_lr\?",
     "env=cartpole gamma=1": r"gamma: no such key, did you mean algo.gamma\?",
     "env=cartpole algo.actor_lr=abc": "algo.actor_lr: 'abc' given, a number expected",

@@ -1,5 +1,6 @@
 """A Hydra user's habits, each on the command itself."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,9 +10,12 @@ import pytest
 import yaml
 
 from rcac import cli
-from rcac.config import app
+from rcac.config import app, help_text
 from rcac.config.compose import compose
 from rcac.errors import InputError
+from rcac.policies.certify_command import CertifySettings
+from rcac.policies.scores import EvaluationSettings
+from rcac.runs.config import Env
 
 TINY = "env=river_swim algo=rnpg algo.iterations=2 progress=false"
 
@@ -184,7 +188,7 @@ def test_config_dir(run):
 
 @pytest.mark.usefixtures("mine")
 def test_a_sweep_with_files_of_ones_own(run):
-    command = app.complete(app.read(["-m", "--config-dir", "mine", "env=garnet", "algo=glob(m*)", "seed=1,2"]))
+    command = app.prepare(app.read(["-m", "--config-dir", "mine", "env=garnet", "algo=glob(m*)", "seed=1,2"]))
     from rcac.config.sweep.command import read
 
     assert [(job.config.algo["lam"], job.config.seed) for job in read(command).jobs] == [(7.0, 1), (7.0, 2)]
@@ -271,7 +275,13 @@ def test_a_command_line_taken_apart():
     command = app.read(["-m", "env=a,b", "--config-dir=x", "--from", "run", "algo.total_steps=1e6,2.5e3", "runs=a1e5"])
     assert command.options == ["-m", "--config-dir", "x"]
     assert command.overrides == ["env=a,b", "algo.total_steps=1000000,2500", "runs=a1e5"]
-    assert (command.source, command.several) == ("run", True)
+    assert (command.source, command.is_sweep) == ("run", True)
     assert command.folders == [str(Path("x").resolve())]
     with pytest.raises(InputError, match="--from: nothing given"):
         app.read(["--from"])
+
+
+@pytest.mark.parametrize("kind", [EvaluationSettings, CertifySettings, Env])
+def test_help_explains_every_key(kind):
+    comments = help_text._dataclass_comments(kind)
+    assert {field.name for field in dataclasses.fields(kind)} == {key for key, words in comments.items() if words}

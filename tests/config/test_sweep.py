@@ -21,7 +21,7 @@ from rcac import cli, registry
 from rcac.config import app
 from rcac.config import compose as configuration
 from rcac.config.sweep import command, jobs, worker
-from rcac.config.sweep.folder import Record, SweepFolder
+from rcac.config.sweep.folder import JobRecord, SweepFolder
 from rcac.runs import checkpoint
 from rcac.runs.loggers.csv import read_metrics
 
@@ -261,7 +261,7 @@ def test_an_infeasible_job_is_said_to_be(run, home):
 
 
 def read(text: str) -> command.Sweep:
-    return command.read(app.complete(app.read(["-m", *text.split()])))
+    return command.read(app.prepare(app.read(["-m", *text.split()])))
 
 
 def test_every_combination_is_a_job():
@@ -373,27 +373,27 @@ def test_a_sweep_in_use(run, home):
 # Jobs
 
 
-def job(home: Path, launch: str) -> worker.Job:
+def job(home: Path, launch: str) -> worker.JobRequest:
     [found] = read("env=river_swim algo=rnpg algo.iterations=1").jobs
     (home / ".jobs").mkdir()
-    return worker.Job(str(home), launch, found.key, found.overrides, found.config, None)
+    return worker.JobRequest(str(home), launch, found.key, found.overrides, found.config, None)
 
 
 def test_a_job_of_a_launch_that_is_over_is_left_alone(home):
     folder, mine = SweepFolder(home), job(home, "earlier")
-    folder.begin("later")
-    worker.work(mine)
+    folder.begin_launch("later")
+    worker.job_process(mine)
     assert folder.read(mine.key) is None
     assert not (home / "runs").exists()
 
 
 def test_a_job_that_another_process_did_meanwhile_is_left_alone(home):
     folder, mine = SweepFolder(home), job(home, "launch")
-    folder.begin("launch")
-    record = Record("launch", [], "infeasible")
+    folder.begin_launch("launch")
+    record = JobRecord("launch", [], "infeasible")
     with folder.locked(mine.key) as free:
         assert free
-        waiting = threading.Thread(target=worker.work, args=(mine,))
+        waiting = threading.Thread(target=worker.job_process, args=(mine,))
         waiting.start()
         assert folder.running(mine.key)
         folder.write(mine.key, record)
@@ -418,7 +418,7 @@ def test_a_run_that_was_deleted_is_missing_again(tmp_path):
     folder.jobs.mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "summary.json").write_text("{}")
-    record = Record("launch", [], "finished", "run")
+    record = JobRecord("launch", [], "finished", "run")
     folder.write("key", record)
     assert folder.done("key") == record._replace(traceback=[])
     (tmp_path / "run" / "summary.json").unlink()

@@ -126,4 +126,4 @@ def test_no_more_steps_can_be_lost_than_there_are(tmp_path):
 def test_defaults_are_the_same_in_python_and_on_the_command_line():
     here, there = inspect.signature(rcac.certify).parameters, CertificateSettings()
     assert {name: here[name].default for name in vars(there)} == vars(there)
-    assert here["num_envs"].default == certify_command.Settings().num_envs
+    assert here["num_envs"].default == certify_command.CertifySettings().num_envs

@@ -134,6 +134,6 @@ def test_only_one_run_at_a_time(runs, evaluate):
 
 def test_help_names_every_key_and_the_exit_code(evaluate):
     said = evaluate("--help").out
-    for key in vars(certify_command.Settings()):
+    for key in vars(certify_command.CertifySettings()):
         assert f"\n  {key}=" in said
     assert "4 with certify=strict if a budget is not certified" in said

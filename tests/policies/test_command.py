@@ -35,7 +35,7 @@ from rcac.learner import State
 from rcac.policies import command as evaluation
 from rcac.policies import output, perturbations, robustness
 from rcac.policies.perturbations import Condition, random_kernels
-from rcac.policies.robustness import Record, Run
+from rcac.policies.robustness import Run, RunScores
 from rcac.policies.robustness_plots import choose_looks, draw
 from rcac.policies.robustness_summary import Method, summarise
 from rcac.policies.robustness_tables import report, sweep_table
@@ -556,10 +556,10 @@ def test_a_sweep_is_done_where_there_is_such_a_thing(cartpoles, evaluate, rng):
 # Statistics
 
 
-def record(seed: int, strength: float, value: float, cost: float, algo: str = "rcac") -> Record:
+def record(seed: int, strength: float, value: float, cost: float, algo: str = "rcac") -> RunScores:
     run = Run(Path(f"{algo}{seed}"), "", None, {}, seed, "here", algo)  # type: ignore[arg-type]
     rows = [TermScore("return", None, value, 0.0, within=0.5), TermScore("cost", 10.0, cost, 0.0, within=0.5)]
-    return Record(run, Condition("wind", strength, None), rows)  # type: ignore[arg-type]
+    return RunScores(run, Condition("wind", strength, None), rows)  # type: ignore[arg-type]
 
 
 def test_statistics_over_seeds_by_hand():

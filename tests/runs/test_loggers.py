@@ -21,7 +21,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from rcac.errors import InputError
 from rcac import registry
 from rcac.learner import Step
-from rcac.runs.loggers import Logger, Loggers, Memory, RunInfo
+from rcac.runs.loggers import Logger, Loggers, MemoryLogger, RunInfo
 from rcac.runs.loggers.csv import Table, read_metrics
 from rcac.runs.loggers.tensorboard import charts, flatten
 
@@ -318,7 +318,7 @@ def test_a_registered_logger_sees_everything_and_one_that_fails_is_given_up(tmp_
 
 
 def test_memory_holds_what_the_table_holds(path):
-    table, memory = Table(path), Memory()
+    table, memory = Table(path), MemoryLogger()
     for logger in (table, memory):
         logger.scalars(1, {"a/x": 1.0})
         logger.scalars(2, {"b/y": 2.0})
@@ -327,7 +327,7 @@ def test_memory_holds_what_the_table_holds(path):
     for name in ("position", "a/x", "b/y"):
         np.testing.assert_array_equal(read[name], kept[name])
         assert read[name].dtype == kept[name].dtype
-    assert list(Memory().columns()) == ["position", "wall_time"]
+    assert list(MemoryLogger().columns()) == ["position", "wall_time"]
 
 
 def wandb_history(file: Path) -> list[dict[str, str]]:

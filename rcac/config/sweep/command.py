@@ -23,7 +23,17 @@ from rcac.config import app
 from rcac.config.overrides import parse_overrides
 from rcac.config.source import GROUPS
 from rcac.config.sweep import view
-from rcac.config.sweep.folder import BELOW, FINISHED, INFEASIBLE, MISSING, RUNNING, STOPPED, Record, SweepFolder, digest
+from rcac.config.sweep.folder import (
+    FINISHED,
+    INFEASIBLE,
+    INFEASIBLE_OBJECTIVE,
+    MISSING,
+    RUNNING,
+    STOPPED,
+    JobRecord,
+    SweepFolder,
+    digest,
+)
 from rcac.config.sweep.jobs import Job, check, expand
 from rcac.errors import InputError
 from rcac.runs.folder import RunFolder
@@ -31,7 +41,7 @@ from rcac.runs.results import shown_path
 from rcac.runs.signals import StopRequest
 
 SECONDS = 0.05  # between two looks at what has ended
-LAUNCHES = 4  # at most: a launcher whose worker is killed gives up, and is started again for what is left
+MAX_LAUNCHES = 4  # at most: a launcher whose worker is killed gives up, and is started again for what is left
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 LAUNCH = "from rcac.config.sweep.worker import launch; launch()"
 
@@ -58,28 +68,28 @@ def main(command: app.Command) -> int:
         ) from error
     with RunFolder(folder.path) as home, StopRequest() as stop:
         home.lock()
-        before, said = sum(bool(folder.done(job.key)) for job in sweep.jobs), None
+        before, launcher_error = sum(bool(folder.done(job.key)) for job in sweep.jobs), None
         try:
             if not sweep.known or before < len(sweep.jobs):
                 shown = view.SweepView(folder.path, len(sweep.jobs) if sweep.known else None, before, sweep.progress)
-                said = carry_out(sweep, shown.ended, stop)
+                launcher_error = launch_until_done(sweep, shown.ended, stop)
         finally:
             rows = _rows(sweep)
             home.write_json("sweep.json", {"jobs": [record._asdict() for _, record in rows]})
     if sweep.progress:
         view.console().print(view.result_table(folder.path, rows))
-    view.print_unfinished(rows, stopped=stop.received is not None, launcher=said)
+    view.print_unfinished(rows, stopped=stop.received is not None, launcher=launcher_error)
     print(shown_path(folder.path))
     unfinished = {record.outcome for _, record in rows} - {FINISHED}
-    if unfinished == {INFEASIBLE} and not said:
+    if unfinished == {INFEASIBLE} and not launcher_error:
         return 3
-    if unfinished or said:
+    if unfinished or launcher_error:
         return stop.exit_code or 1
-    within = all(record.objective is not None and record.objective > BELOW for _, record in rows)
+    within = all(record.objective is not None and record.objective > INFEASIBLE_OBJECTIVE for _, record in rows)
     return 0 if within or not sweep.strict else 5
 
 
-def _rows(sweep: Sweep) -> list[tuple[str, Record]]:
+def _rows(sweep: Sweep) -> list[tuple[str, JobRecord]]:
     """Every job's label and record, in order."""
     records = sweep.folder.records()
     for key, record in records.items():
@@ -87,7 +97,7 @@ def _rows(sweep: Sweep) -> list[tuple[str, Record]]:
             records[key] = record._replace(outcome=MISSING, error="its worker was lost")
     if not sweep.known:
         return [(" ".join(record.overrides), record) for record in records.values()]
-    missing = Record("", [], MISSING)
+    missing = JobRecord("", [], MISSING)
     return [(job.label, records.get(job.key, missing)._replace(overrides=job.overrides)) for job in sweep.jobs]
 
 
@@ -152,26 +162,26 @@ def _usual_name(overrides: list[Override]) -> str:
 # Hydra's process
 
 
-def carry_out(sweep: Sweep, tell: Callable[[str, Record], None], stop: StopRequest) -> str | None:
-    """Have Hydra do what is not done, and tell of each job as it ends. What was said if the launcher failed.
+def launch_until_done(sweep: Sweep, report: Callable[[str, JobRecord], None], stop: StopRequest) -> str | None:
+    """Have Hydra do what is not done, and tell of each job as it ends. The launcher's last line if it failed.
 
     Once asked to stop, running jobs leave a checkpoint, and none begins. If a worker is killed, and the launcher gives
     up, what is left is launched again.
     """
-    said, begun = None, False
-    for _ in range(LAUNCHES):
+    launcher_error, begun = None, False
+    for _ in range(MAX_LAUNCHES):
         launch = secrets.token_hex(8)
-        said = _launch(sweep, launch, tell, stop)
+        launcher_error = _launch(sweep, launch, report, stop)
         begun = begun or any(record.launch == launch for record in sweep.folder.records().values())
-        if said is None or stop.received or not begun:  # one that never began cannot be mended by trying again
+        if launcher_error is None or stop.received or not begun:  # one that never began fails again
             break
-    return said
+    return launcher_error
 
 
-def _launch(sweep: Sweep, launch: str, tell: Callable[[str, Record], None], stop: StopRequest) -> str | None:
+def _launch(sweep: Sweep, launch: str, report: Callable[[str, JobRecord], None], stop: StopRequest) -> str | None:
     folder, labels = sweep.folder, {job.key: job.label for job in sweep.jobs if sweep.known}
     seen: dict[str, int] = {}
-    folder.begin(launch)
+    folder.begin_launch(launch)
     with (folder.jobs / "launcher.log").open("w+b") as log:
         process = _start({**sweep.request, "launch": launch, "parent": os.getpid()}, log)
         try:
@@ -179,14 +189,14 @@ def _launch(sweep: Sweep, launch: str, tell: Callable[[str, Record], None], stop
                 # asked before the look at what has ended, which then misses nothing; a launcher may end before its jobs
                 over = process.poll() is not None and not any(map(folder.running, seen))
                 if stop.received:
-                    folder.dismiss()
+                    folder.end_launch()
                 for path in folder.jobs.glob("*.json"):
                     changed = path.stat().st_mtime_ns
                     record = folder.read(path.stem) if seen.get(path.stem) != changed else None
                     if record and record.launch == launch:
                         seen[path.stem] = changed
                         if record.outcome != RUNNING and (record.outcome != STOPPED or stop.received):
-                            tell(labels.get(path.stem, " ".join(record.overrides)), record)
+                            report(labels.get(path.stem, " ".join(record.overrides)), record)
                 if over:
                     break
                 time.sleep(SECONDS)
@@ -195,7 +205,7 @@ def _launch(sweep: Sweep, launch: str, tell: Callable[[str, Record], None], stop
                 os.killpg(process.pid, signal.SIGKILL)
             raise
         finally:
-            folder.dismiss()
+            folder.end_launch()
             process.wait()
             for left_over in folder.path.glob(".submitit/**/*.pkl"):
                 left_over.unlink()

@@ -24,11 +24,11 @@ from rcac.errors import InputError
 from rcac.runs.folder import RunFolder, replace_file
 
 FINISHED, STOPPED, FAILED, MISSING, RUNNING = "finished", "stopped", "failed", "missing", "running"
-BELOW = -1e100  # the objective of a policy that breaks its budgets: below every return
+INFEASIBLE_OBJECTIVE = -1e100  # the objective of a policy that breaks its budgets: below every return
 INFEASIBLE = "infeasible"  # proven: there is nothing to be trained
 
 
-class Record(NamedTuple):
+class JobRecord(NamedTuple):
     """What has become of a job."""
 
     launch: str  # under which it ran
@@ -48,33 +48,33 @@ class SweepFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.jobs = path, path / ".jobs"
 
-    def at_work(self) -> str | None:
+    def active_launch(self) -> str | None:
         """The launch that may work here."""
         with contextlib.suppress(FileNotFoundError):
             return (self.jobs / "launch").read_text()
         return None
 
-    def begin(self, launch: str) -> None:
+    def begin_launch(self, launch: str) -> None:
         replace_file(self.jobs / "launch", launch.encode())
 
-    def dismiss(self) -> None:
+    def end_launch(self) -> None:
         """No launch may work any more."""
         (self.jobs / "launch").unlink(missing_ok=True)
 
-    def read(self, key: str) -> Record | None:
+    def read(self, key: str) -> JobRecord | None:
         with contextlib.suppress(InputError, TypeError):  # none, or not one of ours
-            return Record(**RunFolder(self.jobs).read_json(f"{key}.json"))
+            return JobRecord(**RunFolder(self.jobs).read_json(f"{key}.json"))
         return None
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, JobRecord]:
         """Of every job that was ever begun, by its key."""
         found = {path.stem: self.read(path.stem) for path in sorted(self.jobs.glob("*.json"))}
         return {key: record for key, record in found.items() if record}
 
-    def write(self, key: str, record: Record) -> None:
+    def write(self, key: str, record: JobRecord) -> None:
         RunFolder(self.jobs).write_json(f"{key}.json", record._asdict())
 
-    def done(self, key: str) -> Record | None:
+    def done(self, key: str) -> JobRecord | None:
         """The record of a job, if there is nothing left to do."""
         record = self.read(key)
         if record and record.outcome == FINISHED and (self.path / str(record.folder) / "summary.json").is_file():

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rcac.config.sweep.folder import FAILED, FINISHED, INFEASIBLE, MISSING, STOPPED, Record
+from rcac.config.sweep.folder import FAILED, FINISHED, INFEASIBLE, MISSING, STOPPED, JobRecord
 from rcac.errors import InputError
 from rcac.learner import Term
 from rcac.runs import results
@@ -29,7 +29,7 @@ class SweepView:
         if done:
             self._print(Text(f"{done} of {total} were done before"))
 
-    def ended(self, label: str, record: Record) -> None:
+    def ended(self, label: str, record: JobRecord) -> None:
         self._done += 1
         count = f"{self._done}/{self._total}" if self._total else f"{self._done}/"
         parts = [Text(count), _outcome(record), Text(label)]
@@ -44,7 +44,7 @@ class SweepView:
             self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def result_table(folder: Path, rows: list[tuple[str, Record]]) -> Table:
+def result_table(folder: Path, rows: list[tuple[str, JobRecord]]) -> Table:
     """Job, outcome, return, costs against their budgets, run folder."""
     table = Table(title=results.shown_path(folder), title_justify="left")
     for name in ("job", "outcome", "return", "costs", "run"):
@@ -55,7 +55,7 @@ def result_table(folder: Path, rows: list[tuple[str, Record]]) -> Table:
     return table
 
 
-def print_unfinished(rows: list[tuple[str, Record]], *, stopped: bool, launcher: str | None) -> None:
+def print_unfinished(rows: list[tuple[str, JobRecord]], *, stopped: bool, launcher: str | None) -> None:
     """Name on stderr what did not finish; of a sweep that was told to stop, only what failed or cannot be done."""
     for _, record in rows:
         if record.outcome in (FAILED, INFEASIBLE) or not (stopped or record.outcome == FINISHED):
@@ -70,11 +70,11 @@ def print_unfinished(rows: list[tuple[str, Record]], *, stopped: bool, launcher:
         print(f"{left} of {len(rows)} jobs are left; the same command does these", file=sys.stderr)
 
 
-def _outcome(record: Record) -> Text:
+def _outcome(record: JobRecord) -> Text:
     return Text(record.outcome, style=STYLES.get(record.outcome, ""))
 
 
-def _terms(folder: Path, record: Record) -> list[Term]:
+def _terms(folder: Path, record: JobRecord) -> list[Term]:
     """The score of a run, objective first; empty where there is none."""
     if record.folder is None:
         return []

@@ -1,6 +1,6 @@
 """The processes that do a sweep's jobs:
 
-the command  →  `launch`, one process in which Hydra sweeps  →  its launcher's workers, `perform`  →  a job each, `work`
+the command  →  `launch`, one process in which Hydra sweeps  →  its launcher's workers, `run_job`  →  a job each, `job_process`
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from rcac.config import app
 from rcac.config import compose as configuration
 from rcac.config.schema import Config
 from rcac.config.sweep.folder import (
-    BELOW,
     FAILED,
     FINISHED,
     INFEASIBLE,
+    INFEASIBLE_OBJECTIVE,
     RUNNING,
     STOPPED,
-    Record,
+    JobRecord,
     SweepFolder,
     job_key,
     settings,
@@ -55,7 +55,7 @@ def launch() -> None:
     """Sweep. What to do comes in JSON on stdin."""
     request = json.load(sys.stdin)
     path, name = request["folder"], request["launch"]
-    threading.Thread(target=_end_with, args=(request["parent"], SweepFolder(Path(path))), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(request["parent"], SweepFolder(Path(path))), daemon=True).start()
     if request["ray"]:
         from rcac.config.ray import use_ray
 
@@ -63,21 +63,21 @@ def launch() -> None:
     app.run_hydra(app.Command(request["options"], request["overrides"], None), task(path, name))
 
 
-def _end_with(parent: int, folder: SweepFolder) -> None:
+def _end_with_parent(parent: int, folder: SweepFolder) -> None:
     """Once the command was killed, no job begins, and those under way leave a checkpoint and stop."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
-    folder.dismiss()
+    folder.end_launch()
 
 
 def task(path: str, launch: str) -> Callable[[DictConfig], float | None]:
-    return lambda config: perform(path, launch, config)
+    return lambda config: run_job(path, launch, config)
 
 
 # A worker's process
 
 
-class Job(NamedTuple):
+class JobRequest(NamedTuple):
     path: str  # of the sweep's folder
     launch: str
     key: str
@@ -86,7 +86,7 @@ class Job(NamedTuple):
     folder: str | None  # for the run, if hydra.sweep.subdir names it
 
 
-def perform(path: str, launch: str, config: DictConfig) -> float | None:
+def run_job(path: str, launch: str, config: DictConfig) -> float | None:
     """Do a job in a process of its own: whatever happens to that one, the worker lives to tell. The objective."""
     folder, hydra = SweepFolder(Path(path)), HydraConfig.get()
     overrides = [str(text) for text in hydra.overrides.task]
@@ -94,27 +94,27 @@ def perform(path: str, launch: str, config: DictConfig) -> float | None:
     key = job_key(found)
     if record := folder.done(key):
         return record.objective
-    if folder.at_work() != launch:
+    if folder.active_launch() != launch:
         return None
     exact = None if hydra.sweep.subdir == "." else hydra.runtime.output_dir
-    process = _start(job := Job(path, launch, key, overrides, found, exact))
+    process = _start(job := JobRequest(path, launch, key, overrides, found, exact))
     process.join()
     record = folder.read(key)
-    if folder.at_work() == launch and (record is None or record.launch != launch or record.outcome == RUNNING):
+    if folder.active_launch() == launch and (record is None or record.launch != launch or record.outcome == RUNNING):
         code = process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        record = Record(launch, overrides, FAILED, _begun(job), f"its process {how}")
+        record = JobRecord(launch, overrides, FAILED, _resumable(job), f"its process {how}")
         folder.write(key, record)
     return record.objective if record else None
 
 
-def _start(job: Job) -> BaseProcess:
+def _start(job: JobRequest) -> BaseProcess:
     """A job's process, a copy of a server that has loaded what jobs need. It inherits nothing of the launcher's: neither
     its way to start processes, nor the main module, which would be loaded again."""
     multiprocessing.set_start_method(None, force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rcac.config.sweep.worker", "rcac.runs.train", "rcac.runs.plots"])
-    process = context.Process(target=work, args=(job,))
+    process = context.Process(target=job_process, args=(job,))
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         process.start()
@@ -126,16 +126,16 @@ def _start(job: Job) -> BaseProcess:
 # A job's process
 
 
-def work(job: Job) -> None:
+def job_process(job: JobRequest) -> None:
     """Train, or go on with what was trained before, and write down how it ended."""
     folder, over = SweepFolder(Path(job.path)), threading.Event()
     with StopRequest():  # around the training's own: a signal does not end this process before its last word
         threading.Thread(target=_watch, args=(folder, job.launch, over), daemon=True).start()
-        while folder.at_work() == job.launch:  # until one of an earlier launch, told to stop as well, has gone
+        while folder.active_launch() == job.launch:  # until one of an earlier launch, told to stop as well, has gone
             with folder.locked(job.key, timeout=SECONDS) as mine:
                 if mine and not folder.done(job.key):
-                    folder.write(job.key, Record(job.launch, job.overrides, RUNNING))
-                    folder.write(job.key, _work(job))
+                    folder.write(job.key, JobRecord(job.launch, job.overrides, RUNNING))
+                    folder.write(job.key, _train_job(job))
                 if mine:
                     break
         over.set()
@@ -147,16 +147,16 @@ def _watch(folder: SweepFolder, launch: str, over: threading.Event) -> None:
     parent = multiprocessing.parent_process()
     while not over.is_set():
         dead = parent is not None and bool(wait([parent.sentinel], timeout=SECONDS))
-        if not over.wait(SECONDS if dead or parent is None else 0) and (dead or folder.at_work() != launch):
+        if not over.wait(SECONDS if dead or parent is None else 0) and (dead or folder.active_launch() != launch):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _work(job: Job) -> Record:
+def _train_job(job: JobRequest) -> JobRecord:
     from rcac.runs import train as training
 
-    record = Record(job.launch, job.overrides, FAILED)
+    record = JobRecord(job.launch, job.overrides, FAILED)
     try:
-        if begun := _begun(job):
+        if begun := _resumable(job):
             modules.load(job.config.env.id or "")
             done = training.resume(str(Path(job.path) / begun), progress=False)
         else:
@@ -165,12 +165,14 @@ def _work(job: Job) -> Record:
         folder = os.path.relpath(done.folder, job.path)
         return record._replace(outcome=outcome, folder=folder, objective=objective(done.summary))
     except Infeasible as error:
-        return record._replace(outcome=INFEASIBLE, error=" ".join(str(error).split()), objective=2 * BELOW)
+        return record._replace(
+            outcome=INFEASIBLE, error=" ".join(str(error).split()), objective=2 * INFEASIBLE_OBJECTIVE
+        )
     except BaseException as error:
         known = user_error(error)
         line = known.line if known else " ".join(f"{type(error).__name__}: {error}".split())
         details = [] if known else "".join(traceback.format_exception(error)).splitlines()
-        return record._replace(folder=_begun(job), error=line, traceback=details)
+        return record._replace(folder=_resumable(job), error=line, traceback=details)
 
 
 def objective(summary: dict[str, Any]) -> float | None:
@@ -182,11 +184,11 @@ def objective(summary: dict[str, Any]) -> float | None:
         return None
     excess = sum(abs(term.value - term.budget) for term in found if not term.met and term.budget is not None)
     if not summary["feasible"]:
-        return BELOW * (1 + excess / (1 + excess))
+        return INFEASIBLE_OBJECTIVE * (1 + excess / (1 + excess))
     return found[0].value if found[0].label == "return" else -found[0].value
 
 
-def _begun(job: Job) -> str | None:
+def _resumable(job: JobRequest) -> str | None:
     """The latest run of a job that can be resumed: of its configuration, by this version, with a checkpoint."""
     root, algo, seed = Path(job.path), job.config.algo["name"], job.config.seed
     paths = sorted(root.glob(f"*/{algo}/*-seed{seed}*"), reverse=True) if job.folder is None else [Path(job.folder)]

@@ -150,10 +150,10 @@ class NoisyCartPole(HasContext, CartPoleEnv):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned."""
-        physical = snapshot.take(state, "state", (4,), float)
-        steps = snapshot.take(state, "steps", (), int)
-        ended = snapshot.take(state, "ended", (), bool)
-        self.np_random = snapshot.generator(state)
+        physical = snapshot.read_array(state, "state", (4,), float)
+        steps = snapshot.read_array(state, "steps", (), int)
+        ended = snapshot.read_array(state, "ended", (), bool)
+        self.np_random = snapshot.read_generator(state)
         self.restore_context(state)
         self._perturb()
         self.state, self._steps, self._ended = physical, int(steps), bool(ended)

@@ -146,11 +146,11 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned, of as many copies."""
-        physical = snapshot.take(state, "state", (4, self.num_envs), float)
-        steps = snapshot.take(state, "steps", (self.num_envs,), np.int32)
-        pending = snapshot.take(state, "pending", (self.num_envs,), bool)
-        low, high = snapshot.take(state, "start", (2,), float)
-        self.np_random = snapshot.generator(state)
+        physical = snapshot.read_array(state, "state", (4, self.num_envs), float)
+        steps = snapshot.read_array(state, "steps", (self.num_envs,), np.int32)
+        pending = snapshot.read_array(state, "pending", (self.num_envs,), bool)
+        low, high = snapshot.read_array(state, "start", (2,), float)
+        self.np_random = snapshot.read_generator(state)
         self.restore_contexts(state)
         self._perturb()
         self.state, self.steps, self.prev_done = physical, steps, pending

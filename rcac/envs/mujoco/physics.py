@@ -165,8 +165,8 @@ def get_state(model: mujoco.MjModel, data: mujoco.MjData) -> dict[str, np.ndarra
 def set_state(model: mujoco.MjModel, data: mujoco.MjData, state: Mapping[str, Any]) -> None:
     """Continue from what `get_state` returned; the model is to be under the same factors."""
     derived = _derived(data)
-    physics = snapshot.take(state, "physics", (mujoco.mj_stateSize(model, STATE),), float)
-    values = snapshot.take(state, "derived", (sum(array.size for array in derived),), float)
+    physics = snapshot.read_array(state, "physics", (mujoco.mj_stateSize(model, STATE),), float)
+    values = snapshot.read_array(state, "derived", (sum(array.size for array in derived),), float)
     mujoco.mj_setState(model, data, physics, STATE)
     mujoco.mj_forward(model, data)  # contacts, for who looks at them
     mujoco.mj_setState(model, data, physics, STATE)

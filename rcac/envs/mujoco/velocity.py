@@ -138,7 +138,7 @@ class VelocityTask(HasContext, MujocoEnv, EzPickle):
         """Continue from what `get_state` returned. With two arrays, Gymnasium's method: positions and velocities."""
         if qvel is not None:
             return super().set_state(state, qvel)
-        self.np_random, self._steps = snapshot.generator(state), int(snapshot.take(state, "steps", (), int))
+        self.np_random, self._steps = snapshot.read_generator(state), int(snapshot.read_array(state, "steps", (), int))
         self.restore_context(state)
         self.physics.apply(self.context)
         return physics.set_state(self.model, self.data, state)

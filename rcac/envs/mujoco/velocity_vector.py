@@ -183,15 +183,15 @@ class VelocityVectorEnv(HasContexts, VectorEnv[np.ndarray, np.ndarray, np.ndarra
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned, of as many environments."""
-        values = snapshot.take(state, "physics", self._batch.state.shape, float)
+        values = snapshot.read_array(state, "physics", self._batch.state.shape, float)
         extra = self._body.extra_state()
-        taken = {name: snapshot.take(state, name, array.shape, float) for name, array in extra.items()}
-        steps = snapshot.take(state, "steps", (self.num_envs,), int)
-        pending = snapshot.take(state, "pending", (self.num_envs,), bool)
+        taken = {name: snapshot.read_array(state, name, array.shape, float) for name, array in extra.items()}
+        steps = snapshot.read_array(state, "steps", (self.num_envs,), int)
+        pending = snapshot.read_array(state, "pending", (self.num_envs,), bool)
         self.restore_contexts(state)
         self._apply(np.arange(self.num_envs))
         found = state.get("generators", {})
-        self._generators = [snapshot.generator({"generator": found.get(str(i))}) for i in range(self.num_envs)]
+        self._generators = [snapshot.read_generator({"generator": found.get(str(i))}) for i in range(self.num_envs)]
         self._batch.state[:], self._steps, self._pending = values, steps, pending
         for name, array in extra.items():
             array[:] = taken[name]

@@ -69,7 +69,7 @@ class MujocoContexts(HasContext, gym.Wrapper, RecordConstructorArgs):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned."""
-        generator, self._steps = snapshot.generator(state), int(snapshot.take(state, "steps", (), int))
+        generator, self._steps = snapshot.read_generator(state), int(snapshot.read_array(state, "steps", (), int))
         self._inner.np_random = generator
         self.restore_context(state)
         self._physics.apply(self.context)

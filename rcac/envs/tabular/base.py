@@ -159,10 +159,10 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned."""
-        index = check_state(snapshot.take(state, "state", (), int), self.rcmdp)
-        steps = snapshot.take(state, "steps", (), int)
-        marked = snapshot.take(state, "marked", self._marked.shape, bool)
-        self.np_random = snapshot.generator(state)
+        index = check_state(snapshot.read_array(state, "state", (), int), self.rcmdp)
+        steps = snapshot.read_array(state, "steps", (), int)
+        marked = snapshot.read_array(state, "marked", self._marked.shape, bool)
+        self.np_random = snapshot.read_generator(state)
         self._state, self._steps, self._marked = int(index), int(steps), marked
 
 

@@ -74,9 +74,9 @@ class Simulation:
         self.marks = Marks.none(problem) if marks is None else marks
         self._base_costs = problem.costs.transpose(1, 2, 0) - self.marks.mean()[:, None]  # (S, A, N+1)
         self._initial = RowSampler(compress(problem.initial[None]))
-        self.use(kernel)
+        self.use_kernel(kernel)
 
-    def use(self, kernel: Any) -> None:
+    def use_kernel(self, kernel: Any) -> None:
         """Simulate this kernel, dense (S, A, S) or CSR (S·A, S), from now on; the nominal one if None."""
         model = self.problem if kernel is None else replace(self.problem, kernel=kernel)
         self._next = RowSampler(model.rows)
@@ -87,7 +87,7 @@ class Simulation:
         if unknown := sorted(set(options) - {"kernel"}):
             raise InputError(f"options: {unknown[0]!r} given, only 'kernel' is known")
         if "kernel" in options:
-            self.use(options["kernel"])
+            self.use_kernel(options["kernel"])
 
     def start(self, uniform: Any) -> Any:
         return self._initial.sample(np.zeros_like(uniform, dtype=np.int64), uniform)

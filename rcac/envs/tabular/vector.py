@@ -124,11 +124,11 @@ class TabularVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `get_state` returned."""
-        states = check_state(snapshot.take(state, "state", (self.num_envs,), int), self.rcmdp)
-        steps = snapshot.take(state, "steps", (self.num_envs,), int)
-        pending = snapshot.take(state, "pending", (self.num_envs,), bool)
-        marked = snapshot.take(state, "marked", self._marked.shape, bool)
-        self.np_random = snapshot.generator(state)
+        states = check_state(snapshot.read_array(state, "state", (self.num_envs,), int), self.rcmdp)
+        steps = snapshot.read_array(state, "steps", (self.num_envs,), int)
+        pending = snapshot.read_array(state, "pending", (self.num_envs,), bool)
+        marked = snapshot.read_array(state, "marked", self._marked.shape, bool)
+        self.np_random = snapshot.read_generator(state)
         self._states, self._steps, self._pending, self._marked = states, steps, pending, marked
 
     def _require_reset(self) -> np.ndarray:

@@ -55,7 +55,7 @@ def make_logger(name: str, run: RunInfo) -> Logger:
     return registry.logger(name)(run)
 
 
-class Memory(Logger):
+class MemoryLogger(Logger):
     """Keeps everything: `columns()` is what `read_metrics` reads from a file."""
 
     def __init__(self) -> None:
