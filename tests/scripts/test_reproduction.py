@@ -110,6 +110,11 @@ TINY = {
         "algorithms": ["rcac_npg", "rcac_sqp", "cpo"],
         **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
     },
+    "robust": {
+        "methods": ["robust_sqp", "rcac_sqp"],
+        **{"sides": 2, "points": 2},
+        **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
+    },
 }
 
 
