@@ -188,7 +188,8 @@ class Trainer:
         batch, directions = self._batch(trajectory, settings.radius * norms, contexts, costs)
         budgets = self.budgets * self.kappa
         if settings.calibrate:
-            budgets = budgets - 2.0 * self.kappa * self._errors()  # policies are ranked with one standard error added
+            # Policies are ranked with one standard error added; a cost of rare large sums has one that no budget could bear.
+            budgets = budgets - np.minimum(2.0 * self.kappa * self._errors(), np.abs(budgets) / 4)
             budgets = budgets if self.switch.filters else self.aim.follow(estimates[1:], budgets)
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
