@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import qmc
 
 from rcac.errors import InputError
 
@@ -202,12 +201,16 @@ class Parameters:
         count = int(np.prod([float(len(ends)) for ends in free]))
         if count <= MAX_CORNERS:
             return np.array(list(product(*free)))
+        from scipy.stats import qmc  # takes longer to import than all of rcac
+
         points = qmc.Sobol(self.dimension, seed=0).random(MAX_CORNERS)
         return np.where([len(ends) > 1 for ends in free], np.round(points), 0.5)
 
     def points(self, count: int, seed: int = 0) -> np.ndarray:
         """(count, d) low-discrepancy points inside."""
         exponent = max(0, int(np.ceil(np.log2(max(count, 1)))))
+        from scipy.stats import qmc
+
         return qmc.Sobol(self.dimension, seed=seed).random_base2(exponent)[:count]
 
     def widened(self, factor: float) -> "Parameters":
