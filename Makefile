@@ -10,7 +10,7 @@ train: $(VENV)/.installed
 	$(BIN)/python scripts/train.py $(or $(ARGS),env=cartpole algo=rcac_npg)
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow $(ARGS)

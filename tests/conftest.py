@@ -5,11 +5,15 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each, in their children too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from functools import cache
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from rcac import registry
 from rcac.files import replace_file
+from rcac.runs.versions import versions
 
 
 def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share: float = 0.25) -> np.ndarray:
@@ -29,16 +33,40 @@ def forget():
         yield
 
 
-@pytest.fixture(autouse=True)
-def light_pictures(request, monkeypatch):
-    """Figures are made, but not drawn, which takes longer than the trainings they show; `pictures` marks who wants them."""
-    if not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr("rcac.report.style.save", _save_lightly)
-
-
-def _save_lightly(shown, folder, name):
+def _no_figure(shown, folder, name):
     for suffix in ("png", "pdf"):
         replace_file(folder / f"{name}.{suffix}", b"a figure")
+
+
+def _no_picture(*_, **__):
+    return np.zeros((8, 8, 3), np.uint8)
+
+
+LIGHT = {  # what takes longer than the small trainings it tells of, and what stands for it
+    "rcac.report.style.save": _no_figure,
+    "rcac.runs.plots.training": lambda *arguments: _no_figure(None, arguments[-1], "training"),
+    "rcac.runs.plots.histogram": _no_picture,
+    "rcac.runs.families.tabular.policy_image": _no_picture,
+    "rcac.runs.folder.versions": cache(versions),
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def drawn():
+    """Runs are light: the functions that they are spared, by their paths."""
+    real = {path: getattr(import_module(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in LIGHT}
+    with pytest.MonkeyPatch.context() as patch:
+        for path, stand_in in LIGHT.items():
+            patch.setattr(path, stand_in)
+        yield real
+
+
+@pytest.fixture(autouse=True)
+def pictures(request, drawn, monkeypatch):
+    """`pictures` marks the tests whose runs are as users have them."""
+    if request.node.get_closest_marker("pictures"):
+        for path, function in drawn.items():
+            monkeypatch.setattr(path, function)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,7 +14,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rcac
 from rcac import cli, registry
 from rcac.errors import InputError
-from rcac.report import style
 from rcac.runs.encoding import state_hash
 from rcac.runs.folder import RunFolder
 from rcac.runs.loggers.csv import read_metrics
@@ -45,7 +44,6 @@ class Tank(gym.Env):
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(style, "save", lambda *_: None)  # figures take longer than such runs
     return tmp_path
 
 

@@ -26,15 +26,12 @@ from rcac.config.compose import compose
 from rcac.deep.trainer import Trainer
 from rcac.envs.replay import Replay
 from rcac.policies import command as evaluation
-from rcac.runs import checkpoint, encoding, plots
-from rcac.runs import folder as runfolder
+from rcac.runs import checkpoint, encoding
 from rcac.runs import train as training
 from rcac.runs.environments import open_env
-from rcac.runs.families import tabular
 from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.loop import Callback
 
-VERSIONS = runfolder.versions()
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 DEEP = (
     "algo.total_steps=1200 algo.num_envs=4 algo.rollout_length=16 algo.actor_hidden=[8] algo.critic_hidden=[8] "
@@ -72,15 +69,6 @@ def evaluate(capsys):
     return lambda text: Ran(cli.evaluate, text, capsys)
 
 
-@pytest.fixture
-def unplotted(monkeypatch):
-    """Without pictures, and with one look at the versions: these take longer than such small trainings."""
-    monkeypatch.setattr(plots, "training", lambda *_: None)
-    for module, name in ((plots, "histogram"), (tabular, "policy_image")):
-        monkeypatch.setattr(module, name, lambda *_: np.zeros((8, 8, 3), np.uint8))
-    monkeypatch.setattr(runfolder, "versions", lambda: VERSIONS)
-
-
 def state_hash(folder: Path) -> str:
     """Of the last checkpoint, whatever run it belongs to."""
     path = checkpoint.latest(folder)
@@ -91,6 +79,7 @@ def state_hash(folder: Path) -> str:
 # A whole run
 
 
+@pytest.mark.pictures
 def test_what_a_tabular_run_leaves(run, tmp_path):
     done = run("env=river_swim algo=rsqp uncertainty=kl_ball uncertainty.radius=0.01")
     assert done.code == 0
@@ -139,16 +128,19 @@ def test_progress_false_prints_the_folder_alone(run):
     assert (done.folder / "summary.json").is_file()
 
 
-@pytest.mark.usefixtures("unplotted")
-@pytest.mark.parametrize("env", ["river_swim", "garnet", "frozen_lake", "garbage_collector"])
-@pytest.mark.parametrize("algo", sorted(registry.algorithms("tabular")))
-def test_every_tabular_method_on_every_tabular_environment(run, env, algo):
+@pytest.mark.parametrize(
+    ("env", "algo"),
+    [
+        *(("river_swim", algo) for algo in sorted(registry.algorithms("tabular"))),
+        *((env, "rppg") for env in ("garnet", "frozen_lake", "garbage_collector")),
+    ],
+)
+def test_every_tabular_method_and_every_tabular_environment(run, env, algo):
     done = run(f"env={env} algo={algo} algo.iterations=5 progress=false")
     assert (done.code, done.err) == (0, "")
     assert done.json("summary.json")["evaluations"] == 5
 
 
-@pytest.mark.usefixtures("unplotted")
 @pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
 @pytest.mark.parametrize("name", sorted({*registry.uncertainty_names()} - {"ipm", "parameters"}))  # of deep methods
 def test_every_set(run, tmp_path, name):
@@ -166,7 +158,6 @@ def test_every_set(run, tmp_path, name):
         assert returns[0] < exact[0]
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_the_best_of_several_starts(run):
     done = run("env=garnet algo=rsqp algo.starts=3 algo.start=random seed=4")
     problem = open_env(compose(["env=garnet"]).env).problem
@@ -180,7 +171,6 @@ def test_the_best_of_several_starts(run):
     assert metrics["return/best"][-1] == summary["returns"][0]
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_a_problem_from_a_file(run, tmp_path):
     kernel = np.ones((1, 2, 1))
     rcac.RCMDP.from_rewards(kernel, [[1.0, 2.0]], [[[0.0, 1.0]]], [1.0], discount=0.5).save(tmp_path / "mine.npz")
@@ -195,7 +185,6 @@ def test_a_problem_from_a_file(run, tmp_path):
 # Repeating and resuming
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_from_repeats_a_run(run):
     first = run("env=garnet algo=rnpg algo.iterations=7 algo.step_size=3 uncertainty=chi_square seed=2")
     again = run(f"--from {first.folder}")
@@ -238,16 +227,14 @@ RESUMED = {
 }  # fmt: skip
 
 
-# Every step and every switch of either family; the others share theirs with one of these.
-OFTEN = ("rsqp", "rnpg", "epirc_pgs", "rcac_npg", "rcac_sqp", "ppo_lagrangian", "epirc_pgs_deep")
+# Of either family on its own environments, and across; every step and switch is interrupted where it is tested alone.
+OFTEN = ("env=river_swim algo=epirc_pgs", "env=garnet", "env=cartpole algo=rcac_sqp", "env=river_swim algo=rcac_npg")
 
 
 def resumed(text: str):
-    often = re.search(r"algo=(\w+)", text)[1] in OFTEN
-    return pytest.param(text, marks=() if often else pytest.mark.slow)
+    return pytest.param(text, marks=() if text.startswith(OFTEN) else pytest.mark.slow)
 
 
-@pytest.mark.usefixtures("unplotted")
 @pytest.mark.parametrize("text", [resumed(text) for text in RESUMED])
 def test_interrupted_three_times_equals_uninterrupted(run, monkeypatch, text):
     whole = run(f"{text} progress=false")
@@ -271,7 +258,6 @@ def test_interrupted_three_times_equals_uninterrupted(run, monkeypatch, text):
         np.testing.assert_array_equal(mine[name], other[name])
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_what_is_said_of_a_run_that_was_stopped(run, monkeypatch):
     with monkeypatch.context() as patch:
         interrupted_after(2, patch)
@@ -282,7 +268,6 @@ def test_what_is_said_of_a_run_that_was_stopped(run, monkeypatch):
     assert part.json("summary.json")["reason"] == "SIGINT"
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
     text = f"env=cartpole {DEEP} env.budgets=[0.001]"
     done = run(text)
@@ -295,13 +280,11 @@ def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unplotted")
 def test_a_sweep_over_budget_has_that_code_too(run):
     sweep = run(f"-m env=cartpole {DEEP} env.budgets=[0.001] strict=true seed=0 hydra/launcher=basic")
     assert sweep.code == 5, sweep.err
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_what_resume_refuses(run, tmp_path):
     first = run("env=river_swim algo=rnpg algo.iterations=3")
     for text, complaint in {
@@ -333,7 +316,6 @@ def test_what_resume_refuses(run, tmp_path):
     assert run(f"resume={first.folder} progress=false").code == 0  # finished before, and still
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_resume_refuses_files_that_have_changed(run, tmp_path, monkeypatch):
     path = tmp_path / "radii.npy"
     np.save(path, np.full((6, 2), 0.01))
@@ -402,7 +384,6 @@ def test_bad_input_is_one_line_exit_2_and_no_folder(run, tmp_path, text):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_a_full_disk_after_the_training_is_one_line(run, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "policy.npz")
@@ -488,7 +469,6 @@ def cheap():
 GYM = "env=gym env.id=mine/Cheap-v0 env.budgets=[3] algo.total_steps=128 algo.num_envs=2 algo.rollout_length=8 algo.actor_hidden=[4]"
 
 
-@pytest.mark.usefixtures("unplotted")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 class TestAnyEnvironment:
     def test_any_registered_environment(self, run):
@@ -613,7 +593,6 @@ class TestAnyEnvironment:
         assert multiprocessing.active_children() == []
 
 
-@pytest.mark.usefixtures("unplotted")
 def test_a_deep_method_keeps_a_models_discounted_budget(run):
     done = run(f"env=river_swim algo=rcac_npg {DEEP} env.kwargs.discount=0.9 env.kwargs.budget=5")
     metrics = read_metrics(done.folder / "metrics.csv")
@@ -624,7 +603,6 @@ def test_a_deep_method_keeps_a_models_discounted_budget(run):
 # Evaluation
 
 
-@pytest.mark.usefixtures("unplotted")
 class TestEvaluate:
     def rows(self, done: Ran) -> dict[str, dict[str, str]]:
         with Path(done.out.splitlines()[-1]).open() as file:

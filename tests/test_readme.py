@@ -17,9 +17,6 @@ import numpy as np
 import pytest
 
 from rcac import registry
-from rcac.report import style
-from rcac.runs import folder as runfolder
-from rcac.runs import plots
 from rcac.runs import train as training
 from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.loop import Callback
@@ -96,17 +93,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def quick():
-    """One look at the versions, and no files of pictures: these take longer than such runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runfolder, "versions", lambda: {})
-        patch.setattr(style, "save", lambda *_: None)
-        patch.setattr(plots, "training", lambda *_: None)
-        yield
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory, quick) -> Place:
+def place(tmp_path_factory) -> Place:
     path = tmp_path_factory.mktemp("reader")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)

@@ -9,7 +9,7 @@ import yaml
 
 from rcac import cli
 from rcac.errors import InputError
-from rcac.runs import modules, plots
+from rcac.runs import modules
 from rcac.runs.folder import RunFolder
 
 SMALL = (
@@ -23,7 +23,6 @@ CODE = "from pathlib import Path\nPath('ran').write_text('')\n"
 def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(plots, "training", lambda *_: None)
 
     def call(name: str, text: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ending:

@@ -84,9 +84,10 @@ def _keys(settings: type) -> list[str]:
 
 
 def _dataclass_comments(settings: type) -> dict[str, str]:
-    """What stands behind each field, those that a class inherits last."""
+    """What stands behind each field, on however many lines, those that a class inherits last."""
     sources = [inspect.getsource(kind) for kind in settings.__mro__ if kind is not object]
-    return dict(re.findall(r"^    (\w+): .*?  # (.*)$", "\n".join(sources), re.MULTILINE))
+    field = r"^    (\w+): (?:.|\n(?! {4}[\w#]|\n))*?  # (.*)$"
+    return dict(re.findall(field, "\n".join(sources), re.MULTILINE))
 
 
 def train(overrides: list[str]) -> str:

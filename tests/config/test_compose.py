@@ -61,7 +61,7 @@ def test_what_is_not_given_depends_on_what_is():
 
 def test_values_take_the_type_of_their_key():
     config = compose(
-        words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.calibrate=off")
+        words("env=cartpole algo.total_steps=1e5 algo.actor_lr=1 algo.actor_hidden=[8] algo.calibrate=false")
     )
     assert (config.algo["total_steps"], config.algo["actor_lr"]) == (100_000, 1.0)
     assert type(config.algo["total_steps"]) is int
@@ -113,6 +113,7 @@ REFUSED = {
     "env=garnet uncertainty=foo": "uncertainty: 'foo' given, one of chi_square, .*finite, .*kl_ball, .* expected",
     "env=garnet uncertainty=null": "uncertainty: None given, one of chi_square, ",
     "env=garnet lr=abc": r"lr: no such key, did you mean algo.multiplier_lr\?",
+    "env=garnet zzz=abc": "zzz: no such key, known are algo, ",
     "env=cartpole lr=abc": r"lr: no such key, did you mean algo.actor_lr or algo.critic_lr or algo.multiplier_lr\?",
     "env=cartpole gamma=1": r"gamma: no such key, did you mean algo.gamma\?",
     "env=cartpole algo.actor_lr=abc": "algo.actor_lr: 'abc' given, a number expected",
@@ -124,6 +125,7 @@ REFUSED = {
     "env=cartpole algo.actor_hidden=[x]": r"algo.actor_hidden: \['x'\] given, a list of whole numbers like \[1, 2\] ",
     "env=cartpole algo.actor_hidden=8": r"algo.actor_hidden: 8 given, a list of whole numbers",
     "env=cartpole algo.calibrate=maybe": "algo.calibrate: 'maybe' given, true or false expected",
+    "env=cartpole algo.calibrate=off": "algo.calibrate: 'off' given, true or false expected",
     "env=cartpole algo=[a]": r"algo: \['a'\] given, one of ",
     "env=cartpole algo.lam.x=1": "algo.lam.x: no such key",
     "env=garnet env.kwargs.num_state=3": r"env.kwargs.num_state: no such key, did you mean env.kwargs.num_states",

@@ -72,7 +72,7 @@ def test_five_runs_with_four_accidents(run, home):
         (home / f"mishap{seed}").write_text(mishap)
     text = f"-m {TINY} seed=range(5)"
 
-    first = run(text)
+    first = run(f"{text} hydra/launcher=basic")
     assert first.code == 1
     assert first.ended("finished") == ["seed=2"]
     assert first.ended("failed") == [f"seed={seed}" for seed in accidents]
@@ -106,7 +106,7 @@ def test_five_runs_with_four_accidents(run, home):
 
     for seed in accidents:
         (home / f"mishap{seed}").unlink()
-    second = run(f"{text} hydra/launcher=basic")  # another launcher goes on where the first one stopped
+    second = run(f"{text} hydra.launcher.n_jobs=1")  # another launcher goes on where the first one stopped
     assert (second.code, second.folder) == (0, first.folder)
     assert second.err.splitlines()[0] == "1 of 5 were done before"
     assert second.ended("finished") == [f"seed={seed}" for seed in accidents]
@@ -136,6 +136,7 @@ def test_a_killed_worker_costs_nothing(run, home):
         assert read_metrics(folder / "metrics.csv")["position"].tolist() == list(range(1, 11))
 
 
+@pytest.mark.slow
 def test_another_launcher_and_more_jobs_in_a_named_folder(run):
     """`submitit_local` is what runs on a cluster, without the cluster; the folder does not depend on the launcher."""
     chosen = f"-m {TINY} hydra.sweep.dir=mine"
@@ -159,13 +160,17 @@ def test_a_folder_for_each_job(run, home):
     assert names == ["rnpg", "rsqp"]
 
 
-def test_stopped_and_resumed(run, home):
+@pytest.mark.parametrize(
+    ("launcher", "running"),
+    [("hydra/launcher=basic", 1), pytest.param("hydra.launcher.n_jobs=2", 2, marks=pytest.mark.slow)],
+)
+def test_stopped_and_resumed(run, home, launcher, running):
     (home / "wait").touch()
-    text = f"-m {TINY} seed=range(3) algo.iterations=30 hydra.launcher.n_jobs=2"
+    text = f"-m {TINY} seed=range(3) algo.iterations=30 {launcher}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, str(SCRIPT), *text.split()], env=environment, **pipes)
-    while sum(path.read_bytes().count(b"\n") > 5 for path in home.glob("runs/sweeps/*/*/*/*/metrics.csv")) < 2:
+    while sum(path.read_bytes().count(b"\n") > 5 for path in home.glob("runs/sweeps/*/*/*/*/metrics.csv")) < running:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -174,8 +179,8 @@ def test_stopped_and_resumed(run, home):
     assert err.splitlines()[-1] == "3 of 3 jobs are left; the same command does these"
     folder = (home / out.splitlines()[-1]).resolve()
     rows = json.loads((folder / "sweep.json").read_text())["jobs"]
-    assert [row["outcome"] for row in rows] == ["stopped", "stopped", "missing"]
-    for row in rows[:2]:
+    assert [row["outcome"] for row in rows] == ["stopped"] * running + ["missing"] * (3 - running)
+    for row in rows[:running]:
         summary = json.loads((folder / row["folder"] / "summary.json").read_text())["run"]
         assert 0 < summary["position"] < 30
         assert int(checkpoint.latest(folder / row["folder"]).name) == summary["position"]
@@ -183,7 +188,7 @@ def test_stopped_and_resumed(run, home):
     (home / "wait").unlink()
     again = run(text.replace("hydra.launcher.n_jobs=2", "hydra/launcher=basic"))
     assert (again.code, again.folder) == (0, folder), again.err
-    assert [row["folder"] for row in again.jobs[:2]] == [row["folder"] for row in rows[:2]]
+    assert [row["folder"] for row in again.jobs[:running]] == [row["folder"] for row in rows[:running]]
     for row in again.jobs:
         positions = read_metrics(folder / row["folder"] / "metrics.csv")["position"]
         assert positions.tolist() == list(range(1, 31))

@@ -123,7 +123,6 @@ def same(one, two):
 
 
 VARIANTS = [
-    {},
     {"advantage": "q_regression"},
     {"scope": "all", "critics": "selected", "entropy": 0.01},
     {"env": "line", "gaussian_scale": "dependent"},
@@ -131,8 +130,13 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(map(str, changes.values())) or "plain")
-@pytest.mark.parametrize("name", ALGORITHMS)
+METHODS = [
+    *((name, {}) for name in ALGORITHMS),
+    *((name, changes) for changes in VARIANTS for name in ("rcac", "rcac_npg", "rcac_sqp")),  # a method of each step
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), METHODS)
 def test_every_method_trains_on_a_device_as_on_the_cpu(name, changes, gpu):
     away = make(name, **changes)
     assert away.device == CUDA

@@ -328,8 +328,10 @@ def test_the_level_is_bisected_between_phases():
 WAYS = [{"advantage": "q_regression"}, {"critics": "selected"}, {"scope": "all"}]
 
 
-@pytest.mark.parametrize("changes", WAYS, ids=lambda changes: next(iter(changes.values())))
-@pytest.mark.parametrize("name", ["rcac", "rcac_npg", "rcac_sqp"])
+@pytest.mark.parametrize(  # advantages go into every step; the rest is between the critics and their targets
+    ("name", "changes"),
+    [*((name, WAYS[0]) for name in ("rcac", "rcac_npg", "rcac_sqp")), ("rcac", WAYS[1]), ("rcac_npg", WAYS[2])],
+)
 def test_the_papers_own_ways_learn(name, changes):
     changes = {"num_envs": 8, "rollout_length": 30, "window": 20, "gamma": 0.9, "total_steps": 240 * 30, **changes}
     trainer = Trainer(SyncVectorEnv([Corridor] * 8), [15.0], row(name, **{**TINY, **changes}), 0, 15)

@@ -8,7 +8,6 @@ import pytest
 import rcac
 from rcac import cli
 from rcac.policies import certify_command
-from rcac.runs import folder as runfolder
 
 QUICK = "contexts=6 episodes=2 search_episodes=32 final_episodes=16 num_envs=16"
 TRAINING = {"total_steps": 1024, "num_envs": 4, "rollout_length": 64, "progress": False, "loggers": ["csv"]}
@@ -18,14 +17,9 @@ TRAINING = {"total_steps": 1024, "num_envs": 4, "rollout_length": 64, "progress"
 def runs(tmp_path_factory):
     """A run against ranges of its own, and one that knows of no contexts."""
     root = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runfolder, "versions", lambda: {})
-        patch.setattr("rcac.report.style.save", lambda *_: None)
-        robust, plain = root / "robust", root / "plain"
-        rcac.train(
-            "rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty={"wind": (-1, 1)}, folder=robust, **TRAINING
-        )
-        rcac.train("rcac/NoisyCartPole-v0", algo="cac", folder=plain, **TRAINING)
+    robust, plain = root / "robust", root / "plain"
+    rcac.train("rcac/CartPoleTradeoff-v0", algo="rcac_sqp", uncertainty={"wind": (-1, 1)}, folder=robust, **TRAINING)
+    rcac.train("rcac/NoisyCartPole-v0", algo="cac", folder=plain, **TRAINING)
     return SimpleNamespace(root=root, robust=robust, plain=plain)
 
 

@@ -41,7 +41,6 @@ from rcac.policies.robustness_summary import Method, summarise
 from rcac.policies.robustness_tables import report, sweep_table
 from rcac.policies.scores import TermScore
 from rcac.report import style
-from rcac.runs import folder as runfolder
 from rcac.runs.build import env_digest
 from rcac.runs.folder import RunFolder
 from rcac.runs.plots import BUDGET
@@ -55,10 +54,10 @@ BALANCING, FALLING = (0.2, 0.4, 4.0, 1.0), (0.0, 0.2, -1.0, 0.5)  # push right i
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """One look at the versions, and no pictures: these take longer than such evaluations."""
-    monkeypatch.setattr(runfolder, "versions", lambda: {})
-    monkeypatch.setattr(style, "save", lambda *_: None)
+def quick(request, monkeypatch):
+    """No files of figures."""
+    if not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr(style, "save", lambda *_: None)
 
 
 @pytest.fixture
@@ -115,12 +114,10 @@ CARTPOLE = f"env=cartpole env.max_episode_steps={STEPS}"
 @pytest.fixture(scope="module")
 def original(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("original")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runfolder, "versions", lambda: {})
-        for algo, weights in (("rcac", BALANCING), ("cac", FALLING)):
-            for seed in (0, 1):
-                tilted = np.array(weights) * (1, 1, 1 + seed, 1)
-                made(root, f"{CARTPOLE} algo={algo} seed={seed}", linear(tilted))
+    for algo, weights in (("rcac", BALANCING), ("cac", FALLING)):
+        for seed in (0, 1):
+            tilted = np.array(weights) * (1, 1, 1 + seed, 1)
+            made(root, f"{CARTPOLE} algo={algo} seed={seed}", linear(tilted))
     return root
 
 
@@ -612,8 +609,7 @@ def test_a_utility_is_worst_where_it_is_least():
 
 
 @pytest.mark.pictures
-def test_figures_are_written(cartpoles, evaluate, monkeypatch):
-    monkeypatch.undo()
+def test_figures_are_written(cartpoles, evaluate):
     evaluate(f"run={cartpoles} sweep.wind=0,2 episodes=2")
     files = {path.name: path.read_bytes()[:4] for path in (cartpoles / "evaluation_plots").iterdir()}
     stems = ("evaluation_cartpole_wind", "evaluation_cartpole_wind_worst")

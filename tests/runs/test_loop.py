@@ -501,7 +501,7 @@ def test_score_is_green_within_and_red_beyond_the_budget():
 def test_the_worst_context_stands_beside_its_budget():
     term = Term("cost", 180.0, 200.0, True, worst=231.25)
     text = score_text(Step({}, (Term("return", 12.0, None, True), term), "cost"))
-    assert text.plain == "return 12  cost 180, worst context 231.2 (budget 200, exceeded)  descending cost"
+    assert text.plain == "return 12  cost 180, worst context 231.2 (budget 200, exceeded)  reducing cost"
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
     assert styles["worst context 231.2 (budget 200, exceeded)"] == "red"
     assert "worst context 199 (budget 200, met)" in score_text(Step({}, (term._replace(worst=199.0),), "cost")).plain

@@ -17,7 +17,6 @@ from rcac.config.compose import compose
 from rcac.errors import InputError
 from rcac.report import style
 from rcac.report.tables import markdown
-from rcac.runs import plots
 from rcac.runs.loop import Outcome, TrainingStopped
 from rcac.tabular.solve import solve
 from rcac.uncertainty import ChiSquare, KLBall, KLPenalty, Nominal, TotalVariation
@@ -104,6 +103,12 @@ TINY = {
         "radii": [0.0, 1e-3],
         "slacks": [0.0, 15.0],
         "sweep_seeds": 1,
+    },
+    "robust": {
+        "methods": ["robust_sqp", "rcac_sqp"],
+        "sides": 2,
+        "points": 2,
+        **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
     },
     "velocity": {
         "tasks": ["hopper_velocity"],
@@ -808,10 +813,7 @@ def test_verdicts_on_other_sets():
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    with pytest.MonkeyPatch.context() as patch:  # the trainings' own pictures, which take longer than they do
-        patch.setattr(plots, "training", lambda *_: None)
-        patch.setattr(plots, "histogram", lambda *_: np.zeros((8, 8, 3), np.uint8))
-        found = {name: section.compute(TINY[name], PieceCache(folder)) for name, section in SECTIONS.items()}
+    found = {name: section.compute(TINY[name], PieceCache(folder)) for name, section in SECTIONS.items()}
     for name in ("cartpole", "tradeoff"):  # a second seed without a second training
         again = [found[name].get(key, {}) for key in ("methods", "radius_ablation", "clean")]
         for runs in [runs for group in again for runs in group.values()]:
