@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import every_set, random_policy, random_problem
+from tabular.global_search import returns_of
 
 from rcac import RCMDP, Infeasible, InputError, evaluate, nominal_optimum, robust_value_iteration, solve
 from rcac.tabular.bounds import bounds, one_adversary
@@ -102,13 +103,12 @@ def constrained(problem, uncertainty, share):
 
 @pytest.mark.parametrize("uncertainty", [KLBall(0.05), TotalVariation(0.1), KLPenalty(2.0), KLPenalty(0.2)])
 def test_one_adversary_never_exceeds_brute_force(uncertainty, rng):
-    grid, tighter = np.linspace(0, 1, 25), 0
+    first, tighter = np.linspace([0.0, 1.0], [1.0, 0.0], 25), 0
+    policies = np.stack([np.repeat(first, 25, axis=0), np.tile(first, (25, 1))], axis=1)  # (625, 2, 2)
     for _ in range(6):
         problem = constrained(random_problem(rng, 2, 2), uncertainty, 0.4)
-        best = np.inf
-        for x, y in itertools.product(grid, grid):
-            returns = evaluate(problem, np.array([[x, 1 - x], [y, 1 - y]]), uncertainty).returns
-            best = min(best, returns[0] if returns[1] <= problem.budgets[0] else np.inf)
+        returns = returns_of(problem, uncertainty, policies)
+        best = returns[returns[:, 1] <= problem.budgets[0], 0].min(initial=np.inf)
         found, alone = one_adversary(problem, uncertainty), robust_value_iteration(problem, uncertainty).value
         assert found <= best + 1e-9
         assert found >= alone - 1e-7  # μ = 0

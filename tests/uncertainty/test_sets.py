@@ -33,15 +33,21 @@ from rcac.uncertainty import (
     named,
 )
 
-ROWS, STATES = 1000, 5
+STATES = 5
 METRIC = np.abs(np.subtract.outer(np.arange(STATES), np.arange(STATES))).astype(float)
 FEATURES = np.column_stack([np.ones(STATES), np.linspace(-1, 1, STATES), np.linspace(-1, 1, STATES) ** 2])
 
 
-def cases(rng, radii):
-    """1000 rows, values of very different spans, a radius for each."""
-    values = rng.normal(size=(ROWS, STATES)) * 10 ** rng.uniform(-2, 3, size=(ROWS, 1))
-    return values, random_rows(rng, ROWS, STATES), rng.choice(radii, size=ROWS)
+@pytest.fixture(params=[150, pytest.param(1000, marks=pytest.mark.slow)])
+def number(request):
+    """Of random rows."""
+    return request.param
+
+
+def cases(rng, number, radii):
+    """Rows, values of very different spans, a radius for each."""
+    values = rng.normal(size=(number, STATES)) * 10 ** rng.uniform(-2, 3, size=(number, 1))
+    return values, random_rows(rng, number, STATES), rng.choice(radii, size=number)
 
 
 def kl(q, p):
@@ -63,9 +69,9 @@ def cvxpy_solutions(problem, scenarios):
     return np.array(out)
 
 
-def inner(rng, radii, constraint, price=None):
-    """cvxpy's worst case of 1000 scaled values; `constraint(q, p, r)` and `price(q, p, r)` describe the set."""
-    values, nominal, radius = cases(rng, radii)
+def inner(rng, number, radii, constraint, price=None):
+    """cvxpy's worst case of scaled values; `constraint(q, p, r)` and `price(q, p, r)` describe the set."""
+    values, nominal, radius = cases(rng, number, radii)
     span = np.maximum(np.ptp(values, axis=1), 1e-300)
     q, p, v, r = (
         cp.Variable(STATES, nonneg=True),
@@ -82,7 +88,7 @@ def inner(rng, radii, constraint, price=None):
         problem,
         (
             {p: np.where(reached[i], nominal[i], 1), support: reached[i] * 1.0, v: shifted[i], r: radius[i]}
-            for i in range(ROWS)
+            for i in range(number)
         ),
     )
     return values, nominal, radius, span, values.min(axis=1) + span * found
@@ -94,9 +100,10 @@ def check_against(values, nominal, kernel, value, truth, span):
     assert np.all(np.abs(value - truth) <= 1e-6 * np.maximum(1, span))
 
 
-def test_kl_ball_against_cvxpy(rng):
+def test_kl_ball_against_cvxpy(rng, number):
     values, nominal, radius, span, truth = inner(
         rng,
+        number,
         [1e-4, 1e-2, 0.3, 3.0],
         lambda q, p, r: [cp.sum(cp.rel_entr(q, p)) <= r],
     )
@@ -109,9 +116,9 @@ def test_kl_ball_against_cvxpy(rng):
     assert np.all(kernel[nominal == 0] == 0)
 
 
-def test_kl_penalty_against_cvxpy(rng):
+def test_kl_penalty_against_cvxpy(rng, number):
     values, nominal, theta, span, truth = inner(
-        rng, [0.05, 0.5, 5.0], lambda q, p, r: [], lambda q, p, r: r * cp.sum(cp.rel_entr(q, p))
+        rng, number, [0.05, 0.5, 5.0], lambda q, p, r: [], lambda q, p, r: r * cp.sum(cp.rel_entr(q, p))
     )
     pairs = list(zip(values, nominal, theta * span, strict=True))
     value, kernel = (np.array(x) for x in zip(*(KLPenalty(t).worst_case(v, p) for v, p, t in pairs), strict=True))
@@ -123,8 +130,8 @@ def test_kl_penalty_against_cvxpy(rng):
     np.testing.assert_allclose(linear, (kernel * values).sum(axis=1), atol=1e-10 * np.abs(values).max())
 
 
-def test_chi_square_against_cvxpy(rng):
-    values, nominal, radius = cases(rng, [1e-4, 1e-2, 0.3, 3.0, 50.0])
+def test_chi_square_against_cvxpy(rng, number):
+    values, nominal, radius = cases(rng, number, [1e-4, 1e-2, 0.3, 3.0, 50.0])
     span = np.ptp(values, axis=1)
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
     q, root, v, r = (
@@ -137,7 +144,7 @@ def test_chi_square_against_cvxpy(rng):
     x = cp.Variable(STATES, nonneg=True)
     problem = cp.Problem(cp.Maximize(v @ q), [q == cp.multiply(root, x), cp.sum(q) == 1, cp.norm(x - root) <= r])
     found = cvxpy_solutions(
-        problem, ({root: np.sqrt(nominal[i]), v: shifted[i], r: np.sqrt(radius[i])} for i in range(ROWS))
+        problem, ({root: np.sqrt(nominal[i]), v: shifted[i], r: np.sqrt(radius[i])} for i in range(number))
     )
     truth = values.min(axis=1) + span * found
     value, kernel = (
@@ -152,8 +159,8 @@ def test_chi_square_against_cvxpy(rng):
     assert np.all(distance <= radius * (1 + 1e-9) + 1e-12)
 
 
-def test_wasserstein_against_cvxpy(rng):
-    values, nominal, radius = cases(rng, [0.01, 0.3, 1.0, 10.0])
+def test_wasserstein_against_cvxpy(rng, number):
+    values, nominal, radius = cases(rng, number, [0.01, 0.3, 1.0, 10.0])
     span = np.ptp(values, axis=1)
     plan = cp.Variable((STATES, STATES), nonneg=True)
     p, v, r = cp.Parameter(STATES, nonneg=True), cp.Parameter(STATES), cp.Parameter(nonneg=True)
@@ -161,7 +168,7 @@ def test_wasserstein_against_cvxpy(rng):
         cp.Maximize(v @ cp.sum(plan, axis=0)), [cp.sum(plan, axis=1) == p, cp.sum(cp.multiply(METRIC, plan)) <= r]
     )
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
-    found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(ROWS)))
+    found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(number)))
     truth = values.min(axis=1) + span * found
     value, kernel = (
         np.array(x)
@@ -197,11 +204,11 @@ def test_wasserstein_with_any_metric_against_a_linear_program(seed):
         assert_distribution(kernel)
 
 
-def test_linear_ipm_against_cvxpy(rng):
+def test_linear_ipm_against_cvxpy(rng, number):
     """For values in the features' span, wherever the attaining kernel is a distribution."""
-    nominal = random_rows(rng, ROWS, STATES, 0.25)
-    weights = rng.normal(size=(ROWS, 3)) * 10 ** rng.uniform(-2, 3, size=(ROWS, 1))
-    values, radius = weights @ FEATURES.T, rng.choice([1e-4, 1e-2, 0.1], size=ROWS)
+    nominal = random_rows(rng, number, STATES, 0.25)
+    weights = rng.normal(size=(number, 3)) * 10 ** rng.uniform(-2, 3, size=(number, 1))
+    values, radius = weights @ FEATURES.T, rng.choice([1e-4, 1e-2, 0.1], size=number)
     span = np.ptp(values, axis=1)
     q, p, v, r = (
         cp.Variable(STATES, nonneg=True),
@@ -211,10 +218,10 @@ def test_linear_ipm_against_cvxpy(rng):
     )
     problem = cp.Problem(cp.Maximize(v @ q), [cp.sum(q) == 1, cp.norm(FEATURES[:, 1:].T @ (q - p)) <= r])
     shifted = (values - values.min(axis=1, keepdims=True)) / span[:, None]
-    found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(ROWS)))
+    found = cvxpy_solutions(problem, ({p: nominal[i], v: shifted[i], r: radius[i]} for i in range(number)))
     truth = values.min(axis=1) + span * found
     exact = 0
-    for i in range(ROWS):
+    for i in range(number):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value, kernel = LinearIPM(radius[i], FEATURES).worst_case(values[i], nominal[i])
@@ -228,12 +235,12 @@ def test_linear_ipm_against_cvxpy(rng):
         else:
             exact += 1
             assert value == pytest.approx(truth[i], abs=1e-6 * max(1, span[i]))
-    assert exact > ROWS / 3
+    assert exact > number / 3
 
 
 @pytest.mark.parametrize("within_support", [True, False])
-def test_total_variation_against_a_linear_program(rng, within_support):
-    values, nominal, radius = cases(rng, [1e-3, 0.05, 0.4, 0.9, 1.0, 2.0])
+def test_total_variation_against_a_linear_program(rng, number, within_support):
+    values, nominal, radius = cases(rng, number, [1e-3, 0.05, 0.4, 0.9, 1.0, 2.0])
     value, kernel = (
         np.array(x)
         for x in zip(
@@ -245,7 +252,7 @@ def test_total_variation_against_a_linear_program(rng, within_support):
         )
     )
     assert_distribution(kernel)
-    for i in range(ROWS):
+    for i in range(number):
         # q = p + up − down, Σ up = Σ down ≤ r
         v, p, scale = values[i], nominal[i], np.abs(values[i]).max()
         allowed = [(0, None if p[j] > 0 or not within_support else 0) for j in range(STATES)]
