@@ -8,12 +8,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: on
 from functools import cache
 from importlib import import_module
 
+import hypothesis
 import numpy as np
 import pytest
 
 from rcac import registry
 from rcac.files import replace_file
 from rcac.runs.versions import versions
+
+# Nothing depends on how fast the machine is.
+hypothesis.settings.register_profile("any", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any")
 
 
 def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share: float = 0.25) -> np.ndarray:

@@ -122,7 +122,7 @@ def run(folder, *command):
     path = os.pathsep.join([str(Path(rcac.__file__).parents[1]), str(folder)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     arguments = [sys.executable, *map(str, command)]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, timeout=250)
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

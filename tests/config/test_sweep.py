@@ -65,7 +65,6 @@ def run(home, capsys):
 # The whole
 
 
-@pytest.mark.timeout(900)  # three commands and their processes: slow on a busy machine
 def test_five_runs_with_four_accidents(run, home):
     accidents = {0: "raise", 1: "kill", 3: "exit", 4: "refuse"}
     for seed, mishap in accidents.items():

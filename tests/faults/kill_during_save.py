@@ -43,7 +43,10 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             save_for_ever(folder, position, shared)
-        time.sleep(random.uniform(0.002, 0.04))
+        target = position + random.randint(1, 3)
+        while struct.unpack("qq", shared[:])[1] < target:  # until that save has begun, and then a moment
+            time.sleep(0.0005)
+        time.sleep(random.uniform(0, 0.01))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         done, begun = struct.unpack("qq", shared[:])

@@ -2,8 +2,8 @@
 
     train.py new|resume FOLDER OPTIONS
 
-Options, in JSON: total, size, pause (seconds per step), checkpoint_every, sleep_at (position at which a step takes a
-minute), limit_at ([position, bytes]: from there on no file may be larger, which is how a disk that fills up looks).
+Options, in JSON: total, size, checkpoint_every, wait_at (position at which a step says "waiting" and ends when a signal
+has come), sleep_at (likewise, but it then says "told" and sleeps on), limit_at ([position, bytes]: from there on no file may be larger, which is how a disk that fills up looks).
 """
 
 import json
@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+from functools import partial
 
 from toy_learner import ToyLearner, train_toy
 
@@ -19,12 +20,21 @@ from rcac.runs.folder import RunFolder
 from rcac.runs.loop import TrainingStopped
 
 
+def wait(sleepy: bool) -> None:
+    print("waiting", flush=True)
+    while not signal.getsignal(signal.SIGINT).__self__.received:  # the handler is a method of StopRequest
+        time.sleep(0.01)
+    if sleepy:
+        print("told", flush=True)
+        time.sleep(3600)
+
+
 def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell may have it ignored
     mode, where, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     learner = ToyLearner(total=options.get("total", 60), size=options.get("size", 4))
-    learner.pause = options.get("pause", 0.0)
-    learner.at[options.get("sleep_at", -1)] = lambda: (print("asleep", flush=True), time.sleep(60))
+    for name, sleepy in (("wait_at", False), ("sleep_at", True)):
+        learner.at[options.get(name, -1)] = partial(wait, sleepy)
     try:
         folder = RunFolder.create(where, "toy", "descent", 0) if mode == "new" else RunFolder.open(where)
         print(folder.path, flush=True)

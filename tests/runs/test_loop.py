@@ -323,39 +323,30 @@ def start(mode: str, where: Path, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def wait_for_rows(path: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (path / "metrics.csv").exists() and len(read_metrics(path / "metrics.csv")["position"]) >= count:
-            return
-        time.sleep(0.01)
-    raise TimeoutError(f"no {count} rows in {path}")
-
-
 def test_signals_end_a_program_with_their_exit_codes_and_it_resumes(tmp_path, uninterrupted):
     """SIGINT, then SIGTERM, then to the end; meanwhile nobody else may resume the run."""
-    program = start("new", tmp_path, pause=0.1)
+    program = start("new", tmp_path, wait_at=12)
     path = Path(program.stdout.readline().strip())
-    wait_for_rows(path, 12)
+    assert program.stdout.readline() == "waiting\n"
     program.send_signal(signal.SIGINT)
-    output, errors = program.communicate(timeout=30)
+    output, errors = program.communicate()
     assert (program.returncode, errors) == (130, "")
     first = json.loads(output)
-    assert first["reason"] == "SIGINT"
+    assert (first["reason"], first["position"]) == ("SIGINT", 12)
     assert checkpoint.latest(path).name == f"{first['position']:012d}"
 
-    program = start("resume", path, pause=0.5)
+    program = start("resume", path, wait_at=15)
     program.stdout.readline()
-    wait_for_rows(path, first["position"] + 3)
+    assert program.stdout.readline() == "waiting\n"
     second = start("resume", path)
-    assert second.communicate(timeout=30)[1].splitlines() == [
+    assert second.communicate()[1].splitlines() == [
         f"run {path}: in use by process {program.pid}, stop that one first"
     ]
     assert second.returncode == 2
     program.send_signal(signal.SIGTERM)
-    output, errors = program.communicate(timeout=30)
+    output, errors = program.communicate()
     assert (program.returncode, errors) == (143, "")
-    assert json.loads(output)["position"] > first["position"]
+    assert json.loads(output)["position"] == 15
 
     learner, folder = ToyLearner(seed=99, total=60), RunFolder.open(path)
     assert run(learner, folder, resume=True) == Outcome(0, 60, "finished")
@@ -364,16 +355,14 @@ def test_signals_end_a_program_with_their_exit_codes_and_it_resumes(tmp_path, un
 
 
 def test_a_second_sigint_stops_at_once(tmp_path):
-    program = start("new", tmp_path, sleep_at=17)  # a step of a minute
+    program = start("new", tmp_path, sleep_at=17)  # a step of an hour
     path = Path(program.stdout.readline().strip())
-    assert program.stdout.readline() == "asleep\n"
+    assert program.stdout.readline() == "waiting\n"
     program.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert program.poll() is None  # the first one lets the step finish
-    began = time.monotonic()
+    assert program.stdout.readline() == "told\n"  # the first one lets the step go on
+    assert program.poll() is None
     program.send_signal(signal.SIGINT)
-    assert program.communicate(timeout=50)[1] == ""
-    assert time.monotonic() - began < 5
+    assert program.communicate()[1] == ""
     assert program.returncode == 130
     loaded = load_latest(path, FULL_IDENTITY)
     assert (loaded.position, loaded.skipped) == (10, [])
@@ -389,7 +378,7 @@ def test_a_second_sigint_stops_at_once(tmp_path):
 )
 def test_a_disk_that_fills_up(tmp_path, options, culprit, kept):
     program = start("new", tmp_path, total=300, **options)
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate()
     path = Path(output.strip())
     assert program.returncode == 1
     [line] = errors.splitlines()
@@ -414,7 +403,7 @@ def test_a_disk_that_fills_up(tmp_path, options, culprit, kept):
 
 def test_a_disk_that_is_full_from_the_start(tmp_path):
     program = start("new", tmp_path / "runs", size=10_000, limit_at=[0, 100_000])
-    errors = program.communicate(timeout=60)[1]
+    errors = program.communicate()[1]
     assert program.returncode == 1
     assert re.fullmatch(r"no space left \(File too large: .*\), after 0 steps; there is no checkpoint yet\n", errors)
     assert os.listdir(tmp_path) == []
@@ -450,7 +439,7 @@ def test_killed_again_and_again_a_run_still_arrives(tmp_path, uninterrupted):
     folder.close()
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "OMP_NUM_THREADS": "1"}
     program = [sys.executable, str(TESTS / "faults" / "kill_training.py"), str(folder.path)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kills"] >= 5
     again = ToyLearner(seed=99, total=60)
