@@ -1,6 +1,7 @@
 """Shared strategies and random problems."""
 
 import os
+import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each, in their children too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,9 +34,11 @@ def random_rows(rng: np.random.Generator, count: int, states: int, sparse_share:
 
 @pytest.fixture(autouse=True)
 def forget():
-    """What a test registers, only that test knows."""
+    """What a test registers, and the folders that its commands put on the path, only that test knows."""
+    path = [*sys.path]
     with registry.temporary():
         yield
+    sys.path[:] = path
 
 
 def _no_figure(shown, folder, name):

@@ -1,25 +1,20 @@
 """One of each from outside the package, as in docs/developing.md: a folder with one module, found by its entry points.
 
-    my_extension.py                  a set, an algorithm, a cost, an environment, a perturbation
-    my_extension-1.0.dist-info/      what an installed package has: the names that it offers
-
-Everything runs in processes of its own, so that nothing stays registered here.
+my_extension.py                  a set, an algorithm, a cost, an environment, a perturbation
+my_extension-1.0.dist-info/      what an installed package has: the names that it offers
 """
 
 import csv
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import rcac
+from rcac import cli
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
 EPSILON = 0.02
 
 EXTENSION = '''
@@ -108,23 +103,25 @@ worst_jump = my_extension:worst_jump
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Is the current folder and on the path; nothing stays registered."""
     folder = tmp_path_factory.mktemp("outside")
     (folder / "my_extension.py").write_text(EXTENSION)
     metadata = folder / "my_extension-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-extension\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
+    with pytest.MonkeyPatch.context() as patch, rcac.registry.temporary():
+        patch.syspath_prepend(folder)
+        patch.chdir(folder)
+        yield folder
+    sys.modules.pop("my_extension", None)
+    gym.registry.pop("me/Corridor-v0", None)
 
 
-def run(folder, *command):
-    """A command in that folder, with its module on the path."""
-    path = os.pathsep.join([str(Path(rcac.__file__).parents[1]), str(folder)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, *map(str, command)]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(command, *words):
+    with pytest.raises(SystemExit) as ended:
+        command([str(word) for word in words])
+    assert ended.value.code == 0
 
 
 def only_run(folder, pattern):
@@ -136,7 +133,7 @@ def only_run(folder, pattern):
 def tabular_run(folder):
     """Of an algorithm and a set that the command line knows by their entry points."""
     options = ["algo=careful", "uncertainty=worst_jump", f"uncertainty.epsilon={EPSILON}", "algo.iterations=40"]
-    run(folder, SCRIPTS / "train.py", "env=river_swim", *options, "runs=runs", "progress=false")
+    run(cli.train, "env=river_swim", *options, "runs=runs", "progress=false")
     return only_run(folder, "river_swim/careful/*")
 
 
@@ -165,7 +162,7 @@ def deep_run(folder):
     """In an environment and with a cost of the module, which `module:id` imports."""
     env = ["env=gym", "env.id=my_extension:me/Corridor-v0", "env.cost=duration", "env.budgets=[25]"]
     options = ["env.kwargs={headwind:0.0}", "algo=cac", "algo.total_steps=1000", "algo.num_envs=4"]
-    run(folder, SCRIPTS / "train.py", *env, *options, "runs=runs", "progress=false")
+    run(cli.train, *env, *options, "runs=runs", "progress=false")
     return only_run(folder, "me-Corridor-v0/cac/*")
 
 
@@ -176,9 +173,9 @@ def test_an_environment_and_a_cost(deep_run):
     assert -20 <= summary["return"] <= 20
 
 
-def test_a_perturbation(folder, deep_run):
+def test_a_perturbation(deep_run):
     """An argument of the environment can be swept, whatever is behind it, here a wrapper."""
-    run(folder, SCRIPTS / "evaluate.py", f"run={deep_run}", "episodes=3", "sweep.headwind=0,0.5")
+    run(cli.evaluate, f"run={deep_run}", "episodes=3", "sweep.headwind=0,0.5")
     with (deep_run / "evaluation.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["perturbation"] == "headwind" and row["term"] == "return"]
     returns = {float(row["strength"]): float(row["mean"]) for row in rows}

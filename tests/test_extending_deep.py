@@ -1,18 +1,14 @@
 """One of each deep part from outside the package, as in docs/developing.md: network, switch, step, logger, metric.
 
-The module registers its parts when it is imported; `rcac.train` finds them by name. Everything runs in a process of its
-own, so that nothing stays registered here.
+The module registers its parts when it is imported; `rcac.train` finds them by name.
 """
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import rcac
+from rcac import registry
 
 EXTENSION = '''
 import numpy as np
@@ -65,7 +61,6 @@ class Rows(Logger):
 '''
 
 USE = """
-import json
 import my_extension
 import numpy as np
 import rcac
@@ -85,14 +80,14 @@ switched = train(algo="cac", switch="always_objective")
 stepped = train(algo="cac", step="no_step")
 again = rcac.load_policy("run", deterministic=True)
 probe = np.zeros(4, np.float32)
-print(json.dumps({
+found = {
     "updates": len(seen),
     "mine": [row["mine/updates"] for _, row in my_extension.Rows.rows if "mine/updates" in row],
     "network": again.card["network"],
     "probabilities": [float(p) for p in again.probabilities(probe[None])[0] - result.policy.probabilities(probe[None])[0]],
     "indices": sorted(set(switched.history["switch/index"].tolist())),
     "kl": sorted(set(stepped.history["policy/kl"][np.isfinite(stepped.history["policy/kl"])].tolist())),
-}))
+}
 """
 
 
@@ -100,11 +95,13 @@ print(json.dumps({
 def used(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outside")
     (folder / "my_extension.py").write_text(EXTENSION)
-    path = os.pathsep.join([str(Path(rcac.__file__).parents[1]), str(folder)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, cwd=folder, env=environment)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    names: dict = {}
+    with pytest.MonkeyPatch.context() as patch, registry.temporary():
+        patch.syspath_prepend(folder)
+        patch.chdir(folder)
+        exec(compile(USE, "use.py", "exec"), names)
+    sys.modules.pop("my_extension", None)
+    return names["found"]
 
 
 def test_a_network_is_trained_saved_by_its_name_and_loaded(used):

@@ -135,6 +135,7 @@ assert rcac.registry.rows("env")["river_swim"]["id"] == "rcac/RiverSwim-v0"
 assert rcac.solve(env.unwrapped.rcmdp, "rsqp", KLBall(0.01)).feasible
 print(rcac.__file__)
 """
+FIND = "import rcac; print(rcac.__file__)"
 
 
 def home_of(python: Path, clone: Path) -> Path:
@@ -147,20 +148,21 @@ def test_it_is_found_from_a_script_anywhere(python, clone, tmp_path):
     (elsewhere / "envs").mkdir(parents=True)
     (elsewhere / "envs/__init__.py").write_text("mine = True\n")
     (elsewhere / "conf.py").write_text("mine = True\n")
-    for place, more in ((clone.parent, ""), (elsewhere, "import envs, conf; assert envs.mine and conf.mine")):
-        (place / "use.py").write_text(f"{USE}\n{more}")
+    for place, use in ((clone.parent, USE), (elsewhere, f"import envs, conf; assert envs.mine and conf.mine; {FIND}")):
+        (place / "use.py").write_text(use)
         found = run(python, "use.py", cwd=place, env=CLEAN).strip()
         assert Path(found).resolve().is_relative_to(home_of(python, clone).resolve())
 
 
 def test_it_is_found_inside_a_checkout(python, clone, tmp_path):
     """The installed one by a script that lies elsewhere, the checkout's own by `python -c`."""
-    (tmp_path / "use.py").write_text(USE)
+    (tmp_path / "use.py").write_text(FIND)
     found = run(python, tmp_path / "use.py", cwd=clone, env=CLEAN).strip()
     assert Path(found).resolve().is_relative_to(home_of(python, clone).resolve())
-    assert Path(run(python, "-c", USE, cwd=clone, env=CLEAN).strip()).resolve().is_relative_to(clone.resolve())
+    assert Path(run(python, "-c", FIND, cwd=clone, env=CLEAN).strip()).resolve().is_relative_to(clone.resolve())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", ["editable"], indirect=True)
 def test_the_snippets_of_the_readme_run_beside_a_clone(python, clone):
     parts = [f"exec(compile({text!r}, 'snippet {n}', 'exec'), {{}})" for n, text in enumerate(SNIPPETS, start=1)]
