@@ -104,12 +104,6 @@ TINY = {
         "slacks": [0.0, 15.0],
         "sweep_seeds": 1,
     },
-    "robust": {
-        "methods": ["robust_sqp", "rcac_sqp"],
-        "sides": 2,
-        "points": 2,
-        **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
-    },
     "velocity": {
         "tasks": ["hopper_velocity"],
         "algorithms": ["rcac_npg", "rcac_sqp", "cpo"],
