@@ -46,6 +46,11 @@ class Perturbed(HasContext, gym.Wrapper, RecordConstructorArgs):
     Where both have one of a name, it is the environment's own.
     """
 
+    @staticmethod
+    def takes(name: str) -> bool:
+        """Whether it has a parameter of this name, for some spaces."""
+        return name in NEUTRAL
+
     def __init__(self, env: gym.Env, **nominal: Any) -> None:
         RecordConstructorArgs.__init__(self, **nominal)
         gym.Wrapper.__init__(self, env)

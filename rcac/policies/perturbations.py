@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from rcac.envs.contexts import parameters
 from rcac.envs.wrappers import ActionNoise, ObservationNoise
 from rcac.errors import InputError
 from rcac.problem import RCMDP
@@ -101,7 +102,8 @@ def known(config: Config) -> dict[str, Callable[[float], Condition]]:
     single, problem, _ = open_env(config.env)
     found: dict[str, Callable[[float], Condition]] = {}
     try:
-        arguments = _arguments(config.env.kwargs, single)
+        wrapped = parameters(single) if config.env.wrapper else {}
+        arguments = _arguments({name: p.nominal for name, p in wrapped.items()} | config.env.kwargs, single)
         for name, argument in FRIENDLY.items():
             if argument in arguments:
                 found[name] = partial(_with_argument, config, name, argument, arguments[argument])

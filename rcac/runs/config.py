@@ -47,6 +47,7 @@ class Env:
     ranges: dict[str, Any] = dataclasses.field(default_factory=dict)  # of uncertainty=parameters: [low, high(, log)]
     cost: str | None = None  # name of a cost function registered in code; null: the environment reports its costs
     cost_names: list[str] | None = None  # of the costs, which may stand under them in info, or in info["costs"]
+    wrapper: str | None = field(None, one_of("mujoco_contexts", "perturbed"), optional=True)  # gives it parameters
     vectorization: str = field("auto", one_of(*sorted(VECTORIZATIONS)))  # vector (its own), sync, async (processes)
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # the environment's own arguments
 

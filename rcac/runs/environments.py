@@ -2,8 +2,9 @@
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from rcac import registry
 from rcac.contexts import Parameters
 from rcac.envs import register_rcmdp
-from rcac.envs.contexts import declared_ranges
+from rcac.envs.contexts import declared_ranges, set_context
 from rcac.envs.failure import StepsLost
 from rcac.envs.replay import Replay
 from rcac.envs.wrappers import CostFunction, EnvironmentFault, Guard
@@ -24,6 +25,10 @@ from rcac.runs import modules
 from rcac.runs.config import Env
 from rcac.runs.given import OneCopy
 
+WRAPPERS = {  # loaded when they are asked for
+    "mujoco_contexts": ("rcac.envs.mujoco.wrapper", "MujocoContexts"),
+    "perturbed": ("rcac.envs.perturbed", "Perturbed"),
+}
 MODES = {"sync": "sync", "async": "async", "vector": "vector_entry_point"}
 
 
@@ -53,7 +58,8 @@ def env_label(env: Env) -> str:
 def make_env(env: Env, **more: Any) -> gym.Env:
     """One copy."""
     with _explained(env):
-        return gym.make(env_id(env), **_arguments(env), **more)
+        single = gym.make(env_id(env), **_arguments(env), **more)
+        return _in_contexts(env)(single) if env.wrapper else single
 
 
 def make_envs(env: Env, num_envs: int, *, replay: bool = False) -> VectorEnv:
@@ -63,13 +69,15 @@ def make_envs(env: Env, num_envs: int, *, replay: bool = False) -> VectorEnv:
         name = env_id(env)
         spec = gym.spec(name)
         own = spec.vector_entry_point is not None and not spec.additional_wrappers
-        able, mode = own and env.cost is None, env.vectorization
+        able, mode = own and env.cost is None and env.wrapper is None, env.vectorization
         if mode == "auto":
             mode = "vector" if able else "sync"
         if mode == "vector" and not able:
-            reason = f"{name} has no vector version" if not own else "env.cost wraps single copies"
+            wrapping = "env.cost" if env.wrapper is None else "env.wrapper"
+            reason = f"{wrapping} wraps single copies" if own else f"{name} has no vector version"
             raise InputError(f"env.vectorization: vector given, sync or async expected ({reason})")
         wrappers = _wrappers(env) if mode != "vector" else []
+        wrappers = [_in_contexts(env), *wrappers] if env.wrapper else wrappers
         wrappers = [*wrappers, Replay] if replay and mode != "vector" else wrappers
         made = gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
         if env.failure_budget is None:
@@ -138,9 +146,30 @@ def check_costs(env: Env, single: gym.Env) -> None:
         raise InputError(f"env.budgets: {env.budgets} given, {count} expected: the environment reports {count} costs")
 
 
+def _in_contexts(env: Env) -> Callable[[gym.Env], gym.Env]:
+    """The wrapper that gives an environment parameters, with those of `env.kwargs` that are its own."""
+    wrapper = _wrapper(env)
+    own = {name: value for name, value in env.kwargs.items() if wrapper.takes(name)}
+
+    def wrap(single: gym.Env) -> gym.Env:
+        made: gym.Env = wrapper(single)
+        if own:
+            set_context(made, own)
+        return made
+
+    return wrap
+
+
+def _wrapper(env: Env) -> Any:
+    module, name = WRAPPERS[env.wrapper or ""]
+    return getattr(import_module(module), name)
+
+
 def _arguments(env: Env) -> dict[str, Any]:
+    """Of its constructor."""
     limit = {} if env.max_episode_steps is None else {"max_episode_steps": env.max_episode_steps}
-    return {**limit, **env.kwargs}
+    wrapped = _wrapper(env).takes if env.wrapper else lambda name: False
+    return {**limit, **{name: value for name, value in env.kwargs.items() if not wrapped(name)}}
 
 
 def close(envs: VectorEnv) -> None:

@@ -28,6 +28,11 @@ class MujocoContexts(HasContext, gym.Wrapper, RecordConstructorArgs):
     model has may be set too. Observations, rewards, ends and infos are the environment's own.
     """
 
+    @staticmethod
+    def takes(name: str) -> bool:
+        """Whether a parameter may have this name: a model's field and which of its parts, or gravity."""
+        return ":" in name or name == "gravity"
+
     def __init__(self, env: gym.Env, parameters: Sequence[str] | None = None) -> None:
         RecordConstructorArgs.__init__(self, parameters=parameters)
         gym.Wrapper.__init__(self, env)
