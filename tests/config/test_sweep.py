@@ -122,6 +122,7 @@ def test_five_runs_with_four_accidents(run, home):
     assert third.out.count("finished") == 5
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing(run, home):
     """joblib gives up when a worker is killed; what is left is launched again: nothing is lost, nothing done twice."""
     (home / "mishap1").write_text("kill worker")
