@@ -178,10 +178,14 @@ def train(
         return [_Calling(function, lambda: Policy(built.policy(), network=actor)) for function in functions]
 
     options: Any = {"modules": Modules(actor, critic), "callbacks": make_callbacks}
-    if callable(cost):
-        cost = registry.use_cost(cost)
+    name = registry.use_cost(cost) if callable(cost) else cost
     if resume is not None:
-        _check_alone(budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, preset=preset, **settings)
+        _check_alone(
+            budgets=budgets, algo=algo, folder=folder, uncertainty=uncertainty, preset=preset, seed=seed or None,
+            cost=None if callable(cost) else cost, max_episode_steps=max_episode_steps, env_kwargs=env_kwargs,
+            failure_budget=failure_budget, vectorization=None if vectorization == "auto" else vectorization,
+            loggers=None if list(loggers) == list(LOGGERS) else loggers, **settings,
+        )  # fmt: skip
         if isinstance(env, str):
             modules.load(env)
         elif env is not None:
@@ -190,7 +194,7 @@ def train(
     if env is None:
         raise InputError("env: not given, an id, a function that makes an Env, or a VectorEnv expected")
     place = describe_env(
-        env, budgets, cost, max_episode_steps, env_kwargs, vectorization, failure_budget=failure_budget, preset=preset
+        env, budgets, name, max_episode_steps, env_kwargs, vectorization, failure_budget=failure_budget, preset=preset
     )
     config = describe_run(
         place, algo, uncertainty, settings, preset=preset, seed=seed, progress=_shown(progress), loggers=list(loggers)

@@ -13,7 +13,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rcac
 from rcac import cli, registry
+from rcac.deep.settings import DeepSettings
 from rcac.errors import InputError
+from rcac.runs.config import checked
 from rcac.runs.encoding import state_hash
 from rcac.runs.folder import RunFolder
 from rcac.runs.loggers.csv import read_metrics
@@ -39,6 +41,9 @@ class Tank(gym.Env):
         costs = {"noise": 0.5, "fuel": self.price * float(action)}
         info = {"info": costs, "costs": {"costs": costs}, "nothing": {}}[self.report]
         return np.ones(2, dtype=np.float32), float(action), False, False, info
+
+
+ONE = Tank()
 
 
 @pytest.fixture(autouse=True)
@@ -262,8 +267,15 @@ def test_what_was_a_function_is_given_again_on_resuming():
     assert rcac.train(make, resume="mine", cost=fuel).finished
     with pytest.raises(InputError, match="algo: 'rcac' given with resume"):
         rcac.train(resume="mine", algo="rcac")
-    with pytest.raises(InputError, match="lam: 3 given with resume"):
-        rcac.train(resume="mine", lam=3)
+    for name, value in {
+        "lam": 3,
+        "seed": 1,
+        "max_episode_steps": 20,
+        "cost": "energy",
+        "vectorization": "sync",
+    }.items():
+        with pytest.raises(InputError, match=f"{name}: {value!r} given with resume"):
+            rcac.train(resume="mine", **{name: value})
 
 
 class Body(torch.nn.Module):
@@ -382,6 +394,7 @@ def test_loggers_of_ones_own(place):
         ({"env_kwargs": {"windy": 1}}, "env.kwargs: .*windy"),
         ({"uncertainty": "kl_ball"}, "uncertainty: kl_ball given with rcac_npg"),
         ({"max_episode_steps": 0}, "env.max_episode_steps: 0 given"),
+        ({"env": lambda: ONE, "budgets": {"fuel": 5.0}}, "env: the same Env given for two copies, a new one each time"),
     ],
 )
 def test_bad_input_names_field_value_and_expectation(place, options, line):
@@ -389,6 +402,12 @@ def test_bad_input_names_field_value_and_expectation(place, options, line):
     with pytest.raises(InputError, match=line):
         rcac.train(given.pop("env"), **given)
     assert os.listdir(place) == []
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = {"lam": np.float32(3.0), "num_envs": np.int64(2), "actor_hidden": np.array([8, 4])}
+    found = checked(DeepSettings, given)
+    assert [found[name] for name in given] == [3.0, 2, [8, 4]]
 
 
 def test_an_environment_without_a_limit_or_a_cost():

@@ -69,7 +69,7 @@ def _try(body: nn.Module, space: gym.Space) -> None:
         raise InputError(f"network: {name} gave {first.dtype}, torch.float32 expected, as its inputs are")
     if not torch.allclose(first, again, *ALIKE):
         raise InputError(
-            f"network: {name} gave two outputs for the same observation (dropout?), the same one expected each time"
+            f"network: {name} gave two outputs for the same observation (dropout, or a change of its inputs in place?), the same one expected"
         )
     if not torch.allclose(first[:2], part, *ALIKE):
         raise InputError(f"network: {name} gave outputs that depend on the rest of a batch, one for each row expected")

@@ -8,6 +8,7 @@ out    `action`, the mode, as the environment takes it, and `outputs`, what desc
        choices or bits, or mean and log std of numbers in [−1, 1] before they are scaled (before tanh, if squashed)
 """
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def export(state: State, path: Path, network: Any = None) -> Path:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"path: {str(path)!r} given, but onnx is not installed; pip install 'rcac[onnx]'") from error
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it says for each graph that torchvision is not there
     batch = torch.export.Dim("batch")
     program = torch.onnx.export(
         module,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -110,6 +111,7 @@ def checked(kind: type, values: dict[str, Any], prefix: str = "") -> dict[str, A
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {', '.join(known)}"
             raise InputError(f"{prefix}{key}: no such key, {hint}")
+        value = _without_numpy(value)
         expected = {f.name: f.type for f in dataclasses.fields(kind)}[key]
         if expected in (int, int | None) and isinstance(value, float) and value.is_integer():
             value = int(value)  # 1e6
@@ -122,6 +124,15 @@ def checked(kind: type, values: dict[str, Any], prefix: str = "") -> dict[str, A
         return OmegaConf.to_container(node, throw_on_missing=True)  # type: ignore[return-value]
     except MissingMandatoryValue as error:
         raise InputError(f"{prefix}{error.full_key}: not given, it has no default") from error
+
+
+def _without_numpy(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _without_numpy(entry) for key, entry in value.items()}
+    return [_without_numpy(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def check(config: Config) -> None:

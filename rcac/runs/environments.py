@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from rcac import registry
 from rcac.contexts import Parameters
@@ -80,6 +80,8 @@ def make_envs(env: Env, num_envs: int, *, replay: bool = False) -> VectorEnv:
         wrappers = [_in_contexts(env), *wrappers] if env.wrapper else wrappers
         wrappers = [*wrappers, Replay] if replay and mode != "vector" else wrappers
         made = gym.make_vec(name, num_envs, MODES[mode], wrappers=wrappers, **_arguments(env))
+        if isinstance(made, SyncVectorEnv) and len({id(single.unwrapped) for single in made.envs}) < num_envs:
+            raise InputError("env: the same Env given for two copies, a new one each time expected")
         if env.failure_budget is None:
             return made
         steps = env.max_episode_steps or spec.max_episode_steps
