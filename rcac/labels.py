@@ -28,6 +28,11 @@ def larger_is_better(label: str) -> bool:
     return label.split(" ")[0] in ("return", "utility")
 
 
+def shown_signs(labels: Sequence[str]) -> np.ndarray:
+    """(N+1,) what turns terms in cost form into people's own: −1 for a return or a utility."""
+    return np.array([-1.0 if larger_is_better(label) else 1.0 for label in labels])
+
+
 def limit_word(label: str) -> str:
     """A utility has a floor, a cost a budget."""
     return "floor" if larger_is_better(label) else "budget"

@@ -23,7 +23,7 @@ from rcac.runs.loop import Callback
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-TEXT = README + (ROOT / "docs" / "guide.md").read_text("utf-8")
+TEXT = README + "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("guide.md", "readings.md"))
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = [
     line.split("#")[0].strip()

@@ -1,5 +1,6 @@
-"""What a training step reports, in people's own signs: a return as a return, costs beside their budgets."""
+"""What a training step reports, in people's own signs: a return as a return, a utility as one, costs beside their budgets."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from rcac.deep.episodes import Episodes, Measured
 from rcac.deep.selection import Candidate
 from rcac.deep.steps.base import ActorUpdate
+from rcac.labels import shown_signs
 from rcac.learner import Term
 
 
@@ -22,8 +24,11 @@ class UpdateStats(NamedTuple):
     skipped: int  # actor steps not taken so far
 
 
-def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: float) -> dict[str, float]:
+def metrics(
+    stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, names: list[str], kappa: float
+) -> dict[str, float]:
     """Namespaced numbers; `kappa` turns budgets into discounted ones."""
+    signs = shown_signs(names)
     numbers = {
         "switch/index": float(np.argmax(stats.weights)),
         **stats.switch,
@@ -33,11 +38,11 @@ def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: 
         "policy/skipped": float(stats.skipped),
         "episode/count": float(episodes.count),
     }
-    for n, budget in enumerate(budgets, start=1):
+    for n, budget in enumerate(signs[1:] * budgets, start=1):
         numbers[f"budget/{n}"] = float(budget)
         numbers[f"budget/{n}/discounted"] = float(budget * kappa)
     for n, estimate in enumerate(stats.estimates):
-        name, sign = ("return", -1.0) if n == 0 else (f"cost/{n}", 1.0)
+        name, sign = "return" if n == 0 else f"cost/{n}", signs[n]
         numbers[f"{name}/estimate"] = 0.0 + float(sign * estimate)  # never −0
         numbers[f"critic/{n}/loss"] = float(stats.losses[n])
         numbers[f"critic/{n}/norm"] = float(stats.norms[n])
@@ -49,20 +54,27 @@ def metrics(stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, kappa: 
     return numbers
 
 
-def trial(measured: Measured, name: str) -> dict[str, float]:
+def trial(measured: Measured, name: str, names: list[str]) -> dict[str, float]:
     """Metrics of a candidate's trial: `trial`, or `other` for the way of acting that is not deployed."""
-    costs = {f"{name}/cost/{n}": float(cost) for n, cost in enumerate(measured.plain[1:], start=1)}
-    return {f"{name}/return": 0.0 - float(measured.plain[0]), f"{name}/length": measured.length, **costs}
+    first, *rest = _shown(measured.plain, names)
+    costs = {f"{name}/cost/{n}": value for n, value in enumerate(rest, start=1)}
+    return {f"{name}/return": first, f"{name}/length": measured.length, **costs}
+
+
+def _shown(values: Sequence[float] | np.ndarray, names: list[str]) -> list[float]:
+    """Of all terms, from cost form."""
+    return (0.0 + shown_signs(names) * np.asarray(values)).tolist()  # never −0
 
 
 def terms(
     measured: np.ndarray, budgets: np.ndarray, names: list[str], worst: np.ndarray | None = None
 ) -> tuple[Term, ...]:
     """The score by episode sums (K,), cost form; `worst` (K,) those of each cost's worst context."""
-    found = [Term(names[0], 0.0 - float(measured[0]), None, True)]
-    for n, budget in enumerate(budgets.tolist(), start=1):
-        value, largest = float(measured[n]), None if worst is None else float(worst[n])
-        found.append(Term(names[n], value, budget, value <= budget, largest))
+    shown, limits = _shown(measured, names), _shown([0.0, *budgets], names)
+    largest = [None] * len(names) if worst is None else _shown(worst, names)
+    found = [Term(names[0], shown[0], None, True)]
+    for n, budget in enumerate(budgets, start=1):
+        found.append(Term(names[n], shown[n], limits[n], bool(measured[n] <= budget), largest[n]))
     return tuple(found)
 
 
@@ -83,17 +95,18 @@ def summary(
     measured = best.measured if best else window
     way = "stochastic" if deploy == "deterministic" else "deterministic"
     excess = np.array(measured[1:]) - budgets if measured else np.zeros(0)
+    shown, others = (_shown(values, names) if values else [] for values in (measured, other))
     return {
         **facts,
         "labels": names,
         "tried": best is not None and best.tried,
         "measured_episodes": best.episodes if best else ended,
-        "return": 0.0 - measured[0] if measured else None,
-        "costs": measured[1:],
-        "budgets": budgets.tolist(),
+        "return": shown[0] if shown else None,
+        "costs": shown[1:],
+        "budgets": _shown([0.0, *budgets], names)[1:],
         "feasible": bool(np.all(excess <= 0)) if best else None,
         "violation": max(0.0, float(np.max(excess, initial=0.0))) if measured else None,
         "deploy": deploy,
-        way: None if other is None else {"return": 0.0 - other[0], "costs": other[1:]},
+        way: None if other is None else {"return": others[0], "costs": others[1:]},
         "note": "; ".join(notes) or None,
     }

@@ -222,7 +222,7 @@ class Trainer:
         self.position += self.batch_steps
 
         stats = UpdateStats(estimates, norms, losses, update, weights, self.switch.metrics(), self.skipped)
-        metrics = report.metrics(stats, self.episodes, self.budgets, self.kappa)
+        metrics = report.metrics(stats, self.episodes, self.budgets, self.labels, self.kappa)
         if self.adversaries:
             metrics |= self.adversaries.metrics(self.budgets)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
@@ -406,7 +406,7 @@ class Trainer:
             tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, errors, tried=True)
             self.selection.candidates[trial] = tried
         self.position += taken
-        metrics = report.trial(measured, "other" if last else "trial")
+        metrics = report.trial(measured, "other" if last else "trial", self.labels)
         metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
         return Step(metrics, report.terms(sums, self.budgets, self.labels), NOTHING)
 

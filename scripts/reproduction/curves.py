@@ -9,41 +9,59 @@ from matplotlib.figure import Figure
 from rcac.report import style
 from rcac.report.tables import markdown
 from rcac.runs.plots import INK
-from reproduction import late_iterates
+from reproduction import forms, late_iterates
 from reproduction.section import Claim, PieceCache, Result, Section, verdict, yes_no
-from reproduction.tabular import METHODS, PROBLEMS, display_bounds, kl_penalty, load_problem, trace, traces
+from reproduction.tabular import METHODS, PROBLEMS, display_bounds, kl_penalty, load_problem, trace
 
 LAMBDAS = [10.0, 15.0, 30.0, 50.0, 100.0, 500.0]
 POINTS = 150  # of a curve
 SHADES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8c000"]  # viridis, darkest first
 
 
-def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
     work, problems = settings["iterations"], []
     for problem in settings["problems"]:
-        model, uncertainty = load_problem(problem), kl_penalty(problem)
-        runs = cache(problem, traces, model, METHODS, uncertainty, POINTS, iterations=work)
-        problems.append({"problem": problem, "runs": runs, **display_bounds(model, uncertainty)})
+        own = ours["problems"][len(problems)] if ours else None
+        problems.append(_problem(problem, METHODS, cache, form, own, iterations=work))
     river, price = load_problem("river_swim"), kl_penalty("river_swim")
+    given = forms.options(form, "rnpg", "river_swim") | {"iterations": work}
     lambdas = [
-        {"lam": lam} | cache(f"λ {lam:g}", trace, river, "rnpg", price, POINTS, iterations=work, lam=lam)
+        {"lam": lam}
+        | cache(
+            forms.label(form, f"λ {lam:g}"),
+            trace,
+            river,
+            "rnpg",
+            forms.in_form(form, price),
+            POINTS,
+            **given | {"lam": lam},
+        )
         for lam in LAMBDAS
     ]
+    own, lam = (
+        ours["garnet"] if ours else None,
+        settings["garnet_lambda"],
+    )  # that of the paper's second figure of garnet
+    garnet = _problem("garnet", late_iterates.PAPER_METHODS, cache, form, own, iterations=work, lam=lam)
     return {
         "problems": problems,
         "lambdas": lambdas,
         "limits": display_bounds(river, price),
-        "garnet": _garnet(settings, cache),
+        "garnet": garnet | {"lam": lam},
         "iterations": work,
     }
 
 
-def _garnet(settings: dict[str, Any], cache: PieceCache) -> dict[str, Any]:
-    """The paper's three methods at the λ of its second figure of garnet."""
-    model, uncertainty, lam = load_problem("garnet"), kl_penalty("garnet"), settings["garnet_lambda"]
-    options: Any = dict(iterations=settings["iterations"], lam=lam)
-    runs = cache(f"garnet, λ {lam:g}", traces, model, late_iterates.PAPER_METHODS, uncertainty, POINTS, **options)
-    return {"problem": "garnet", "lam": lam, "runs": runs, **display_bounds(model, uncertainty)}
+def _problem(
+    problem: str, methods: list[str], cache: PieceCache, form: str, ours: dict[str, Any] | None, **given: Any
+) -> dict[str, Any]:
+    model, uncertainty, runs = load_problem(problem), kl_penalty(problem), []
+    for method in forms.changed(form, methods):
+        options = forms.options(form, method, problem) | given
+        name = forms.label(form, ", ".join([problem, method, *(f"λ {lam:g}" for lam in [given.get("lam")] if lam)]))
+        runs.append(cache(name, trace, model, method, forms.in_form(form, uncertainty), POINTS, **options))
+    runs = forms.merged(ours["runs"], runs, "method") if ours else runs
+    return {"problem": problem, "runs": runs, **display_bounds(model, uncertainty)}
 
 
 def tables(result: Result) -> str:
@@ -184,7 +202,7 @@ def claims(result: Result) -> list[Claim]:
                 rewards[-1] < rewards[0] and costs[-1] < costs[0], rewards[-1] < rewards[0] or costs[-1] < costs[0]
             ),
             f"reward {rewards[0]:.2f} at λ = {LAMBDAS[0]:g} and {rewards[-1]:.2f} at {LAMBDAS[-1]:g}, cost {costs[0]:.2f} and "
-            f"{costs[-1]:.2f}; with rewards as negative costs a larger λ is {'less' if rising else 'more'} cautious",
+            f"{costs[-1]:.2f}; a larger λ is {'less' if rising else 'more'} cautious",
         ),
         Claim(
             "λ = 50 gives RNPG a feasible policy on every problem, without tuning",
@@ -206,18 +224,35 @@ def _is_slack(constraint: list[float], problem: dict[str, Any]) -> bool:
     return min(share) > 1.25 if problem["floor"] else max(share) < 0.75
 
 
-SECTION = Section(
-    "curves",
-    "Learning curves and the effect of λ",
-    "Every evaluated policy, γ .99, the paper's KL penalty, default settings, from the uniform policy. RSQP's curve ends "
-    "where it stops (diamond). The horizontal axis is logarithmic.",
-    "tabular",
-    {
-        "quick": {"problems": ["river_swim", "frozen_lake"], "iterations": 150, "garnet_lambda": 30.0},
-        "full": {"problems": list(PROBLEMS), "iterations": 1000, "garnet_lambda": 30.0},
-    },
+def _answers(result: Result) -> forms.Answers:
+    found = {
+        (late_iterates.problem_label(w), style.look(run["method"]).name): forms.pair(*run["answer"], run["feasible"])
+        for w in (*result["problems"], result["garnet"])
+        for run in w["runs"]
+    }
+    river = PROBLEMS["river_swim"]
+    for run in result["lambdas"]:
+        found[f"{river}, λ = {run['lam']:g}", style.look("rnpg").name] = forms.pair(*run["answer"], run["feasible"])
+    return found
+
+
+SECTION = forms.in_forms(
+    Section(
+        "curves",
+        "Learning curves and the effect of λ",
+        "Every evaluated policy, γ .99, the paper's KL penalty, default settings, from the uniform policy. RSQP's curve ends "
+        "where it stops (diamond). The horizontal axis is logarithmic.",
+        "tabular",
+        {
+            "quick": {"problems": ["river_swim", "frozen_lake"], "iterations": 150, "garnet_lambda": 30.0},
+            "full": {"problems": list(PROBLEMS), "iterations": 1000, "garnet_lambda": 30.0},
+        },
+        compute,
+        tables,
+        figures,
+        claims,
+    ),
     compute,
-    tables,
-    figures,
-    claims,
+    ["problem", "method"],
+    _answers,
 )

@@ -34,7 +34,7 @@ The rules behind the verdicts stand in the code.
 def table(problems: list[dict[str, Any]]) -> str:
     rows = [
         [
-            _problem_label(w),
+            problem_label(w),
             style.look(run["method"]).name,
             f"{100 * run['late_iterates']['infeasible']:.1f} %",
             f"{100 * run['late_iterates']['late_infeasible']:.1f} %",
@@ -56,7 +56,7 @@ def table(problems: list[dict[str, Any]]) -> str:
     return about + markdown(words, rows, left=2)
 
 
-def _problem_label(problem: dict[str, Any]) -> str:
+def problem_label(problem: dict[str, Any]) -> str:
     return PROBLEMS[problem["problem"]] + (f", λ = {problem['lam']:g}" if "lam" in problem else "")
 
 
@@ -116,11 +116,11 @@ def _always_feasible(problems: list[dict[str, Any]]) -> Claim:
     clean = [share == 0 for share in shares.values()]
     first = [w["runs"][0]["constraint"][0] for w in problems]
     outside = any(value < w["budget"] for value, w in zip(first, problems, strict=True))  # a utility
-    begin = "; the uniform policy, where all begin, breaks it already" if outside else ""
+    begin = "; the first policy breaks it already" if outside else ""
     return Claim(
         "On garnet RNPG, RPPG and EPIRC-PGS are feasible at every iteration",
         verdict(all(clean), any(clean)),
-        f"policies that break the budget: {_format_shares(shares)} ({' and '.join(_problem_label(w) for w in problems)}){begin}",
+        f"policies that break the budget: {_format_shares(shares)} ({' and '.join(problem_label(w) for w in problems)}){begin}",
     )
 
 

@@ -10,6 +10,7 @@ from rcac.report import style
 from rcac.report.tables import markdown
 from rcac.uncertainty import ChiSquare, StateL1, StateL2, TotalVariation, Uncertainty, Wasserstein
 from rcac.uncertainty.named import steps_between
+from reproduction import forms
 from reproduction.section import Claim, PieceCache, Result, Section, verdict, yes_no
 from reproduction.tabular import METHODS, display_bounds, load_problem, rank_key, run_grid
 
@@ -35,14 +36,17 @@ def make(name: str, model: RCMDP) -> Uncertainty:
     }[name]()
 
 
-def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
     model, sets = load_problem("river_swim", initial="uniform"), []
     for kind in OTHER_SETS:
         uncertain, runs = make(kind, model), []
-        for method in METHODS:
-            sizes = [{}] if method == OURS else [{"step_size": size} for size in settings["step_sizes"]]
-            rows = [row | {"iterations": settings["iterations"]} for row in sizes]
-            runs.append(max(cache(f"{kind}-{method}", run_grid, model, method, uncertain, rows), key=rank_key))
+        for method in forms.changed(form, METHODS):
+            tuned = method != OURS and form != "paper"
+            sizes = [{"step_size": size} for size in settings["step_sizes"]] if tuned else [{}]
+            given = forms.options(form, method, "river_swim") | {"iterations": settings["iterations"]}
+            rows, name = [given | row for row in sizes], forms.label(form, f"{kind}-{method}")
+            runs.append(max(cache(name, run_grid, model, method, uncertain, rows), key=rank_key))
+        runs = forms.merged(ours["sets"][len(sets)]["runs"], runs, "method") if ours else runs
         sets.append({"set": kind, "runs": runs, **display_bounds(model, uncertain)})
     return {"sets": sets, "iterations": settings["iterations"]}
 
@@ -118,18 +122,33 @@ def _ahead(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one["feasible"] and (not other["feasible"] or one["objective"] >= other["objective"] - level)
 
 
-SECTION = Section(
-    "other_sets",
-    "Other uncertainty sets",
-    "River-swim from a uniform start, γ .99. Each method with the best of the step sizes tried, RSQP with its own; what counts is the "
-    f"best feasible policy that a run met, and rewards within {LEVEL:.1%} of each other are level.",
-    "tabular",
-    {
-        "quick": {"iterations": 100, "step_sizes": [0.1, 1.0]},
-        "full": {"iterations": 1000, "step_sizes": [0.01, 0.1, 1.0, 10.0, 100.0]},
-    },
+def _answers(result: Result) -> forms.Answers:
+    return {
+        (OTHER_SETS[group["set"]], style.look(run["method"]).name): forms.pair(
+            run["objective"], run["constraint"], run["feasible"]
+        )
+        for group in result["sets"]
+        for run in group["runs"]
+    }
+
+
+SECTION = forms.in_forms(
+    Section(
+        "other_sets",
+        "Other uncertainty sets",
+        "River-swim from a uniform start, γ .99. Each method with the best of the step sizes tried, RSQP with its own; what counts is the "
+        f"best feasible policy that a run met, and rewards within {LEVEL:.1%} of each other are level.",
+        "tabular",
+        {
+            "quick": {"iterations": 100, "step_sizes": [0.1, 1.0]},
+            "full": {"iterations": 1000, "step_sizes": [0.01, 0.1, 1.0, 10.0, 100.0]},
+        },
+        compute,
+        tables,
+        figures,
+        claims,
+    ),
     compute,
-    tables,
-    figures,
-    claims,
+    ["set", "method"],
+    _answers,
 )

@@ -14,6 +14,7 @@ from rcac.report import style
 from rcac.report.tables import markdown
 from rcac.runs.plots import BUDGET
 from rcac.uncertainty.kl import KLBall
+from reproduction import forms
 from reproduction.section import Claim, PieceCache, Result, Section, verdict, yes_no
 from reproduction.tabular import METHODS, STEP_SIZES, display_bounds, load_problem, rank_key, run_grid
 
@@ -29,14 +30,17 @@ GRIDS: dict[str, list[dict[str, float]]] = {
 }
 
 
-def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
     model, radii = load_problem("river_swim", initial="uniform"), []
     for radius in settings["radii"]:
         uncertainty, methods = KLBall(radius), {}
-        for method, grid in GRIDS.items():
-            rows = [{"iterations": settings["iterations"], **row} for row in grid[:: settings["stride"]]]
-            methods[method] = cache(f"radius {radius:g}, {method}", run_grid, model, method, uncertainty, rows)
-        radii.append({"radius": radius, "methods": methods, **display_bounds(model, uncertainty)})
+        for method in forms.changed(form, METHODS):
+            grid = [{}] if form == "paper" else GRIDS[method][:: settings["stride"]]
+            given = forms.options(form, method, "river_swim") | {"iterations": settings["iterations"]}
+            name = forms.label(form, f"radius {radius:g}, {method}")
+            methods[method] = cache(name, run_grid, model, method, uncertainty, [given | row for row in grid])
+        own = ours["radii"][len(radii)]["methods"] if ours else {}
+        radii.append({"radius": radius, "methods": own | methods, **display_bounds(model, uncertainty)})
     return {"radii": radii, "iterations": settings["iterations"]}
 
 
@@ -170,19 +174,34 @@ def _earns_more(radius: dict[str, Any], one: str, other: str) -> bool:
     return ours["feasible"] and (not theirs["feasible"] or ours["objective"] > theirs["objective"])
 
 
-SECTION = Section(
-    "river_swim",
-    "Robust river-swim, every method at its best",
-    "River-swim from a uniform start, γ .99, budget 42, KL balls. Eighteen settings for each method, the best feasible "
-    "iterate of each run; RSQP runs once, at its default. The figure has a dot for every run and a large one for each "
-    "method's best.",
-    "tabular",
-    {
-        "quick": {"radii": [1e-4, 1e-2], "iterations": 150, "stride": 3},
-        "full": {"radii": [1e-4, 1e-3, 1e-2], "iterations": 1000, "stride": 1},
-    },
+def _answers(result: Result) -> forms.Answers:
+    found = {}
+    for radius in result["radii"]:
+        for method in METHODS:
+            best = _best(radius, method)
+            numbers = forms.pair(best["objective"], best["constraint"], best["feasible"])
+            found[f"{radius['radius']:g}", style.look(method).name] = numbers
+    return found
+
+
+SECTION = forms.in_forms(
+    Section(
+        "river_swim",
+        "Robust river-swim, every method at its best",
+        "River-swim from a uniform start, γ .99, budget 42, KL balls. Eighteen settings for each method, the best feasible "
+        "iterate of each run; RSQP runs once, at its default. The figure has a dot for every run and a large one for each "
+        "method's best.",
+        "tabular",
+        {
+            "quick": {"radii": [1e-4, 1e-2], "iterations": 150, "stride": 3},
+            "full": {"radii": [1e-4, 1e-3, 1e-2], "iterations": 1000, "stride": 1},
+        },
+        compute,
+        tables,
+        figures,
+        claims,
+    ),
     compute,
-    tables,
-    figures,
-    claims,
+    ["radius", "method"],
+    _answers,
 )

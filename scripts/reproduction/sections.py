@@ -5,6 +5,7 @@ from reproduction import (
     cartpole,
     curves,
     models,
+    noise,
     other_sets,
     rate,
     river_swim,
@@ -20,7 +21,7 @@ from reproduction.section import Section
 SECTIONS: dict[str, Section] = {
     module.SECTION.name: module.SECTION
     for module in (
-        *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets),
+        *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets, noise),
         *(cartpole, tradeoff, robust, velocity, switch, models),
     )
 }

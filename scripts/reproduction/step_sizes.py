@@ -8,25 +8,31 @@ from matplotlib.figure import Figure
 from rcac import registry
 from rcac.report import style
 from rcac.report.tables import markdown
-from reproduction import tabular
+from reproduction import forms, tabular
 from reproduction.section import Claim, PieceCache, Result, Section, verdict
 
 PAPER_STEP_SIZE = 1e-3
 
 
-def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
     cells, work = [], settings["iterations"]
     for kind in tabular.SETS:
         for problem in settings["problems"]:
             model, uncertainty = tabular.load_problem(problem), tabular.make_uncertainty(kind, problem)
+            own = forms.in_form(form, uncertainty)
             reference = cache(f"{kind}, {problem}, rsqp", tabular.run_method, model, "rsqp", uncertainty)
             bound = cache(f"{kind}, {problem}, bounds", tabular.display_bounds, model, uncertainty)
-            for method in settings["methods"]:
-                rows = [{"iterations": work, "step_size": a} for a in tabular.STEP_SIZES]
-                tried = cache(f"{kind}, {problem}, {method}", tabular.run_grid, model, method, uncertainty, rows)
+            for method in forms.changed(form, settings["methods"]):
+                given = forms.options(form, method, problem) | {"iterations": work}
+                rows = [given | {"step_size": a} for a in tabular.STEP_SIZES]
+                name = forms.label(form, f"{kind}, {problem}, {method}")
+                tried = cache(name, tabular.run_grid, model, method, own, rows)
                 description = {"set": kind, "problem": problem, "method": method, "runs": tried, "reference": reference}
                 cells.append(description | bound)
-    return {"cells": cells, "iterations": work}
+    return {
+        "cells": forms.merged(ours["cells"], cells, "set", "problem", "method") if ours else cells,
+        "iterations": work,
+    }
 
 
 def _fraction_of_best(cell: dict[str, Any], run: dict[str, Any]) -> float:
@@ -136,18 +142,36 @@ def claims(result: Result) -> list[Claim]:
     return found
 
 
-SECTION = Section(
-    "step_sizes",
-    "Step sizes",
-    "The paper sets its step sizes to 1e-3 and 1e-4. Here every method that has one runs with six of them on the four "
-    "problems, with the paper's KL penalty and with a KL ball.",
-    "tabular",
-    {
-        "quick": {"iterations": 100, "problems": ["river_swim", "frozen_lake"], "methods": tabular.STEP_SIZE_METHODS},
-        "full": {"iterations": 1000, "problems": list(tabular.PROBLEMS), "methods": tabular.STEP_SIZE_METHODS},
-    },
+def _answers(result: Result) -> forms.Answers:
+    """At the paper's step size."""
+    at, found = tabular.STEP_SIZES.index(PAPER_STEP_SIZE), {}
+    for cell in result["cells"]:
+        key = (tabular.PROBLEMS[cell["problem"]], tabular.SETS[cell["set"]], style.look(cell["method"]).name)
+        found[key] = forms.pair(**cell["runs"][at]["answer"])
+    return found
+
+
+SECTION = forms.in_forms(
+    Section(
+        "step_sizes",
+        "Step sizes",
+        "The paper sets its step sizes to 1e-3 and 1e-4. Here every method that has one runs with six of them on the four "
+        "problems, with the paper's KL penalty and with a KL ball.",
+        "tabular",
+        {
+            "quick": {
+                "iterations": 100,
+                "problems": ["river_swim", "frozen_lake"],
+                "methods": tabular.STEP_SIZE_METHODS,
+            },
+            "full": {"iterations": 1000, "problems": list(tabular.PROBLEMS), "methods": tabular.STEP_SIZE_METHODS},
+        },
+        compute,
+        tables,
+        figures,
+        claims,
+    ),
     compute,
-    tables,
-    figures,
-    claims,
+    ["problem", "set", "method"],
+    _answers,
 )

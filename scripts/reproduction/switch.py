@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from rcac.report import style
 from rcac.report.tables import markdown
 from rcac.runs.plots import BUDGET, INK
+from reproduction import forms
 from reproduction.section import Claim, PieceCache, Result, Section, verdict
-from reproduction.tabular import SETS, display_bounds, load_problem, make_uncertainty, traces
+from reproduction.tabular import SETS, display_bounds, load_problem, make_uncertainty, trace
 
 SWITCHING = ["rnpg", "robust_crpo"]
 OURS = "rsqp"
@@ -19,11 +20,15 @@ OBJECTIVE = "#0072B2"
 POINTS = 400
 
 
-def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
+def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
     model, sets, methods = load_problem("river_swim", initial="uniform"), [], [*SWITCHING, OURS]
     for kind in SETS:
-        uncertainty = make_uncertainty(kind, "river_swim")
-        runs = cache(kind, traces, model, methods, uncertainty, POINTS, iterations=settings["iterations"])
+        uncertainty, runs = make_uncertainty(kind, "river_swim"), []
+        for method in forms.changed(form, methods):
+            given = forms.options(form, method, "river_swim") | {"iterations": settings["iterations"]}
+            own, name = forms.in_form(form, uncertainty), forms.label(form, f"{kind}, {method}")
+            runs.append(cache(name, trace, model, method, own, POINTS, **given))
+        runs = forms.merged(ours["sets"][len(sets)]["runs"], runs, "method") if ours else runs
         sets.append({"set": kind, "runs": runs, **display_bounds(model, uncertainty)})
     return {"sets": sets, "iterations": settings["iterations"]}
 
@@ -135,15 +140,28 @@ def claims(result: Result) -> list[Claim]:
     return found
 
 
-SECTION = Section(
-    "switch",
-    "Switch behaviour",
-    "River-swim from a uniform start, γ .99, default settings. The lowest panels have, for the switching methods, the share "
-    "of the last fifty steps that went to the constraint, and for RSQP μ/(1+μ) of its multiplier μ.",
-    "tabular",
-    {"quick": {"iterations": 200}, "full": {"iterations": 1000}},
+def _answers(result: Result) -> forms.Answers:
+    return {
+        (SETS[group["set"]], style.look(run["method"]).name): forms.pair(*run["answer"], run["feasible"])
+        for group in result["sets"]
+        for run in group["runs"]
+    }
+
+
+SECTION = forms.in_forms(
+    Section(
+        "switch",
+        "Switch behaviour",
+        "River-swim from a uniform start, γ .99, default settings. The lowest panels have, for the switching methods, the share "
+        "of the last fifty steps that went to the constraint, and for RSQP μ/(1+μ) of its multiplier μ.",
+        "tabular",
+        {"quick": {"iterations": 200}, "full": {"iterations": 1000}},
+        compute,
+        tables,
+        figures,
+        claims,
+    ),
     compute,
-    tables,
-    figures,
-    claims,
+    ["set", "method"],
+    _answers,
 )

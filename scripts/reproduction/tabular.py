@@ -5,7 +5,6 @@ so that it stays the same budget per step. Values are in the user's signs: a rew
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -116,12 +115,6 @@ def best_iterate(returns: np.ndarray, budgets: np.ndarray) -> int:
 def rank_key(one: dict[str, Any]) -> tuple[float, float]:
     """Rank of an attempt, larger is better: least violation first, then the objective, which is a reward."""
     return -one["violation"], one["objective"]
-
-
-def traces(
-    model: RCMDP, methods: Iterable[str], uncertainty: Uncertainty, points: int, **options: Any
-) -> list[dict[str, Any]]:
-    return [trace(model, method, uncertainty, points, **options) for method in methods]
 
 
 def trace(model: RCMDP, method: str, uncertainty: Uncertainty, points: int, **options: Any) -> dict[str, Any]:

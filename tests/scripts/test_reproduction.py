@@ -28,9 +28,11 @@ from reproduction import (
     command,
     deep,
     equal_return,
+    forms,
     labels,
     late_iterates,
     models,
+    noise,
     other_sets,
     radius_ablation,
     rate,
@@ -92,6 +94,7 @@ TINY = {
     "rate": {"sets": ["kl_ball"], "iterations": [5, 100, 200], "tune_at": 10},
     "other_sets": {"iterations": 5, "step_sizes": [1.0]},
     "switch": {"iterations": 60},
+    "noise": {"problems": ["river_swim"], "noise": [0.01, 0.1], "samples": [1000], "seeds": 2, "iterations": 20},
     "models": {},
     "cartpole": {"algorithms": ["rcac_npg", "epirc_pgs_deep"], "clean": ["rcac_npg"], **DEEP},
     "tradeoff": {
@@ -570,7 +573,7 @@ def test_feasible_at_every_iteration():
     none = curve_problem("garnet", True, rnpg=once_broken, rppg=once_broken, epirc_pgs=once_broken)
     found = [late_iterates._always_feasible(problems) for problems in ([all_clean], [all_clean, one], [none])]
     assert [claim.verdict for claim in found] == [HOLDS, IN_PART, NOT]
-    assert "the uniform policy, where all begin, breaks it" in found[0].evidence
+    assert "the first policy breaks it" in found[0].evidence
 
 
 def test_who_obeys_on_the_garbage_collector():
@@ -693,7 +696,7 @@ def test_a_goal_that_is_not_reached_is_marked():
 
 
 def test_stems_start_at_zero(results):
-    result = json.loads(json.dumps(results["best_policy"]))
+    result = json.loads(json.dumps(results["best_policy"][forms.OURS]))
     fig = best_policy.figures(result)["best_policy"]
     assert {axes.get_xlim()[0] for axes in fig.axes} == {0}
     result["cells"][0]["methods"]["rnpg"]["feasible"] = False
@@ -799,6 +802,94 @@ def test_verdicts_on_other_sets():
     assert verdicts([over, low, low, low, high], ahead) == [IN_PART, IN_PART, HOLDS]
     assert verdicts([(29.99, True), mid, low, low, mid]) == [HOLDS, HOLDS, HOLDS]  # level
     assert verdicts([(29.9, True), mid, low, low, mid])[1] == NOT
+
+
+# Forms, and evaluators with an error
+
+
+def noisy(method, *shortfalls, error=None):
+    """A cell whose runs fall short by these shares of a reward of 100."""
+    runs = [{"objective": 100 * (1 - s), "constraint": 40.0, "excess": 0.0} for s in shortfalls]
+    error = error or {"noise": 0.01}
+    return {"problem": "river_swim", "method": method, "error": error, "exact": {"objective": 100.0}, "runs": runs}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([0.04, 0.04], True),
+        ([0.05, 0.05], True),  # on the line
+        ([0.06, 0.06], False),
+        ([0.0, 0.2], None),
+        ([0.04], None),  # one seed has no interval
+        ([-0.5, -0.5], True),  # earning more is no shortfall
+    ],
+)
+def test_a_method_works_under_an_error_or_does_not(runs, expected):
+    assert noise.works(noisy("rnpg", *runs)) is expected
+
+
+def test_breaking_the_budget_is_a_shortfall():
+    over = noisy("rnpg", 0.01)
+    over["runs"][0]["excess"] = 0.03
+    assert noise.shortfalls(over) == pytest.approx([0.04])
+
+
+@pytest.mark.parametrize(
+    ("epirc", "rnpg", "expected"),
+    [
+        ([0.06, 0.06], [0.04, 0.04], HOLDS),
+        ([0.06, 0.06], [0.05, 0.05], HOLDS),  # on the line it works
+        ([0.05, 0.05], [0.04, 0.04], NOT),  # EPIRC-PGS does not fail
+        ([0.06, 0.06], [0.06, 0.06], NOT),
+        ([0.0, 0.2], [0.04, 0.04], UNDECIDED),
+        ([0.06, 0.06], [0.0, 0.2], UNDECIDED),
+    ],
+)
+def test_does_a_binary_search_fail_under_noise(epirc, rnpg, expected):
+    cells = [noisy("epirc_pgs", *epirc), noisy("rnpg", *rnpg), noisy("rsqp", 0.0, 0.0)]
+    found, _ = noise.claims({"cells": [*cells, *(noisy(m, 0, 0, error={"samples": 1000}) for m in noise.METHODS)]})
+    assert found.verdict == expected
+
+
+def test_the_paper_evaluator_is_judged_by_its_methods_alone():
+    for epirc, rsqp, expected in ((0.05, 0.9, HOLDS), (0.06, 0.0, IN_PART)):
+        shares = {"epirc_pgs": epirc, "rnpg": 0.0, "rsqp": rsqp}
+        cells = [noisy(m, s, s, error={"samples": 1000}) for m, s in shares.items()]
+        assert noise.claims({"cells": cells})[1].verdict == expected
+
+
+def test_forms_change_what_they_say():
+    assert forms.options("negated", "rnpg", "garnet") == {}
+    assert forms.options("complement", "rppg", "garnet") == {"objective": "complement"}
+    paper = {method: forms.options("paper", method, "garnet") for method in forms.FORMS["paper"].methods}
+    assert {method: row["step_size"] for method, row in paper.items()} == dict.fromkeys(paper, 1e-3)
+    assert (paper["rnpg"]["lam"], paper["rppg"]["lam"], paper["epirc_pgs"]["restart"]) == (50.0, 15.0, True)
+    for method, by_problem in tabular.PAPER_LAMBDA.items():
+        for problem, lam in by_problem.items():
+            assert forms.options("paper", method, problem).get("lam", 50.0) == lam
+    assert forms.in_form("paper", KLPenalty(50.0)) == KLPenalty(50.0, "linear")
+    assert forms.in_form("complement", KLPenalty(50.0)) == KLPenalty(50.0)
+
+
+def test_a_claim_is_shown_in_every_form_that_says_something_else():
+    def compute(settings, cache, form, ours):
+        return {"form": form}
+
+    def claims(result):
+        same = Claim("Same", HOLDS, "it is")
+        return [same, Claim("Its form", NOT, result["form"]), Claim("(Ours) Best", HOLDS, result["form"])]
+
+    plain = Section("s", "S", "", "tabular", {}, compute, lambda r: "a table", lambda r: {}, claims)
+    section = forms.in_forms(plain, compute, ["key"], lambda result: {("same",): "1", ("other",): result["form"]})
+    result = section.compute({}, None)
+    assert [claim.claim for claim in section.claims(result)] == [
+        "Same",
+        *(f"Its form ({form.words})" for form in forms.FORMS.values()),
+        "(Ours) Best (c_0 = −r)",
+        "(Ours) Best (c_0 = r_max − r)",
+    ]
+    assert section.tables(result).endswith("| other | negated | complement | paper |")
 
 
 # Sections

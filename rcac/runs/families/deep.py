@@ -44,7 +44,7 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
             raise InputError(f"algo.gamma: {settings.gamma} given, {problem.discount} expected, the model's discount")
         settings = replace(settings, gamma=problem.discount, calibrate=False)
         config.algo |= {"gamma": settings.gamma, "calibrate": settings.calibrate}
-        budgets, kappa = problem.budgets, 1.0  # discounted already
+        budgets, kappa, names = problem.budgets, 1.0, problem.labels()[1:]  # discounted already
     elif config.env.budgets is None:
         raise InputError("env.budgets: not given, a number for each cost expected, like [25]")
     else:
