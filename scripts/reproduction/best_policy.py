@@ -245,7 +245,7 @@ def claims(result: Result) -> list[Claim]:
 
 
 def _answers(result: Result) -> forms.Answers:
-    found = {}
+    found: forms.Answers = {}
     for cell in result["cells"]:
         for method, run in cell["methods"].items():
             key = (tabular.PROBLEMS[cell["problem"]], f"{cell['discount']:g}", style.look(method).name)

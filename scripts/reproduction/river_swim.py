@@ -175,7 +175,7 @@ def _earns_more(radius: dict[str, Any], one: str, other: str) -> bool:
 
 
 def _answers(result: Result) -> forms.Answers:
-    found = {}
+    found: forms.Answers = {}
     for radius in result["radii"]:
         for method in METHODS:
             best = _best(radius, method)

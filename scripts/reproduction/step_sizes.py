@@ -144,7 +144,8 @@ def claims(result: Result) -> list[Claim]:
 
 def _answers(result: Result) -> forms.Answers:
     """At the paper's step size."""
-    at, found = tabular.STEP_SIZES.index(PAPER_STEP_SIZE), {}
+    at = tabular.STEP_SIZES.index(PAPER_STEP_SIZE)
+    found: forms.Answers = {}
     for cell in result["cells"]:
         key = (tabular.PROBLEMS[cell["problem"]], tabular.SETS[cell["set"]], style.look(cell["method"]).name)
         found[key] = forms.pair(**cell["runs"][at]["answer"])
