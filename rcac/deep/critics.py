@@ -20,9 +20,7 @@ from torch import Tensor, nn
 
 from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head, orthogonal_
 from rcac.deep.settings import DeepSettings
-from rcac.deep.steps.base import finite, minibatches
-
-CHUNK = 4096  # rows that are evaluated at once
+from rcac.deep.steps.base import CHUNK, finite, minibatches
 
 
 class Critics(nn.Module):

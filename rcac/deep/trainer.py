@@ -27,7 +27,7 @@ parameters, over about the last twentieth of the run.
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -130,7 +130,7 @@ class Trainer:
         self.average: AveragedModel | None = None
         if self.adversaries:
             decay = max(0.0, 1.0 - AVERAGED * self.batch_steps / self.learning)
-            self.average = AveragedModel(self.actor, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+            self.average = AveragedModel(self.actor, multi_avg_fn=averaging(decay), use_buffers=True)
 
     def _plan_trials(self, n: int) -> None:
         """Trials take at most a tenth of all steps: fewer of them if need be, and at last a shorter one. After them the
@@ -533,6 +533,20 @@ def _check_robust(box: Parameters, envs: VectorEnv, settings: DeepSettings) -> N
         raise InputError("advantage: q_regression given, gae expected with uncertain parameters")
     if not settings.calibrate:
         raise InputError("calibrate: false given, true expected with uncertain parameters")
+
+
+def averaging(decay: float) -> Callable[..., None]:
+    """For torch's `AveragedModel`: running means, but of whole numbers and masks in a user's network the present ones."""
+    mean = get_ema_multi_avg_fn(decay)
+
+    def update(averages: list[Tensor], present: list[Tensor], count: Any) -> None:
+        if averages[0].is_floating_point():
+            mean(averages, present, count)
+        else:
+            for average, now in zip(averages, present, strict=True):
+                average.copy_(now)
+
+    return update
 
 
 def _adam(module: torch.nn.Module, rate: float) -> torch.optim.Adam:

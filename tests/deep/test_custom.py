@@ -7,12 +7,14 @@ import pytest
 import torch
 from deep.small_actors import SPACES, Custom
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from rcac.deep import build
 from rcac.deep.custom import check_stateless
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps.base import Flat
 from rcac.deep.steps.fisher import Jacobian, outputs_to_differentiate
+from rcac.deep.trainer import averaging
 from rcac.errors import InputError
 
 
@@ -159,6 +161,25 @@ def test_trying_a_body_leaves_torchs_generator_alone():
     before = torch.get_rng_state()
     networks(Custom)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Picks(Plain):
+    """Its buffer says which observations it takes."""
+
+    def __init__(self, space):
+        super().__init__(space)
+        self.register_buffer("order", torch.arange(100))
+
+
+def test_indices_in_a_body_are_not_averaged():
+    body = Picks(None)
+    average = AveragedModel(body, multi_avg_fn=averaging(0.989), use_buffers=True)
+    average.update_parameters(body)
+    with torch.no_grad():
+        body.layer.bias.add_(1.0)
+    average.update_parameters(body)
+    assert torch.equal(average.module.order, torch.arange(100))
+    torch.testing.assert_close(average.module.layer.bias, body.layer.bias - 0.989)
 
 
 class Bag(Plain):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rcac.deep.distributions import Distribution
 from rcac.deep.settings import DeepSettings
 
+CHUNK = 4096  # rows that are evaluated at once
 SHRINK = 0.8  # a rejected step keeps this much of its length
 
 

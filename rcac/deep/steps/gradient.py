@@ -8,9 +8,7 @@ One pass in one minibatch, with clip 0, is the plain policy gradient.
 import torch
 from torch import Tensor
 
-from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Flat, finite, minibatches, weighted_advantage
-
-CHUNK = 4096  # rows that are evaluated at once
+from rcac.deep.steps.base import CHUNK, ActorStepInputs, ActorUpdate, Flat, finite, minibatches, weighted_advantage
 
 
 def clipped_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
