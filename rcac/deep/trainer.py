@@ -337,9 +337,9 @@ class Trainer:
 
     def _errors(self) -> np.ndarray:
         """(N,) standard errors of the constraints' measured sums."""
-        if self.adversaries:
-            return self.adversaries.errors()[1:]
-        return self.episodes.standard_errors()[1:] if self.episodes.count else np.zeros(len(self.budgets))
+        if self.adversaries or not self.episodes.count:  # the mass of likely worst contexts counts errors already
+            return np.zeros(len(self.budgets))
+        return self.episodes.standard_errors()[1:]
 
     def _sums(self, plain: np.ndarray, discounted: np.ndarray) -> np.ndarray:
         """(K,) of measured episodes, in the units of the budgets: plain, or what discounted ones come to."""

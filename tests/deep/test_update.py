@@ -108,6 +108,18 @@ def test_sqp_accepts_a_worse_objective_only_for_a_violated_constraint(inputs, mo
     assert kept["accept"](kept["old"] + 1e-3 * slope) is accepted
 
 
+def test_sqp_recovers_from_violations_that_pull_apart(inputs):
+    """The larger one is lowered, though the smaller one grows: a step that lowers both does not exist."""
+    made = inputs(1.0, 0.0)
+    a = made.batch.advantages[:1]
+    batch = made.batch._replace(advantages=torch.cat([0.1 * a, a, -a]))
+    made = made._replace(batch=batch, weights=np.ones(3), excess=np.array([5.0, 0.1]))
+    logs = made.distribution.log_prob(made.actor(batch.observations), batch.actions).detach()
+    assert sqp.sqp_step(made)[::3] == (False, True)  # taken, as a recovery
+    new = made.distribution.log_prob(made.actor(batch.observations), batch.actions).detach()
+    assert float(((torch.exp(new - logs) - 1) * (a[0] - a[0].mean())).mean()) < 0
+
+
 def test_crpo_and_the_epigraph_have_a_tolerance_and_its_end_belongs_to_it():
     budgets = np.array([4.0])
     assert CRPO(0.5).merit(np.array([-1.0, 4.5]), budgets) == (0.0, -1.0)

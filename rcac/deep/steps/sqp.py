@@ -52,14 +52,20 @@ def sqp_step(inputs: ActorStepInputs) -> ActorUpdate:
     step = trust_region_step((gram + gram.T) / 2, excess, radius)
     weights = torch.as_tensor(step.weights, dtype=solutions.dtype, device=solutions.device)
     old_logs = logs.detach()
+    units = np.sqrt(np.maximum(np.diagonal(gram)[1:], 1e-300))
+
+    def worst(violations: np.ndarray) -> float:
+        return float(np.max(violations / units, initial=0.0))
 
     def accept(new: Tensor) -> bool:
-        """The surrogates agree: violations do not grow and, unless recovering, the objective does not either or a
-        violation shrinks for it."""
+        """The surrogates agree: recovering, the largest violation does not grow, in the units in which the step compares them (a
+        smaller one may, or two that pull apart would end all progress); else none does, nor the objective unless one is violated."""
         ratio = torch.exp(law.log_prob(new, batch.actions) - old_logs)
         change = ((ratio - 1) * centred).mean(dim=1).double().cpu().numpy() * inputs.steps  # (K,) of J_n, predicted
         if not np.isfinite(change).all():
             return False
+        if step.recovery:
+            return worst(excess + change[1:]) <= worst(excess)
         holds = bool(np.all(inputs.excess + change[1:] <= np.maximum(inputs.excess, 0.0) + 1e-9))
         violated = bool(np.any(inputs.excess > 0))
         return holds and (violated or bool(change[0] <= 0.0))
