@@ -3,12 +3,13 @@
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rcac.errors import InputError
 from rcac.runs.results import shown_path
 
 SETTINGS = ("quick", "full")
+SELECTING = ("seeds", "methods", "algorithms", "tasks")
 
 HELP = """\
 python scripts/reproduce.py quick                 every section, small: a few minutes
@@ -16,7 +17,9 @@ python scripts/reproduce.py full                  every section as reported: an 
 python scripts/reproduce.py river_swim …          these sections only, full
 python scripts/reproduce.py quick river_swim …    these sections only, small
                             runs=FOLDER           where results go, FOLDER/reproduction/<setting>; runs unless given
-                            jobs=N                CartPole trainings at a time; 1 unless given
+                            jobs=N                trainings at a time; 1 unless given
+python scripts/reproduce.py robust seeds=5 methods=robust_sqp,randomised
+                                                  fewer runs of a section (velocity: seeds, tasks, algorithms)
 
 Recomputes the paper's tables and figures, and says of each claim whether it holds here. Results are stored piece by
 piece in <section>.json; a second start computes only what is missing, and redraws every figure. To recompute a section,
@@ -33,6 +36,10 @@ class Request(NamedTuple):
     names: list[str]  # of sections
     runs: Path
     jobs: int
+    selection: dict[str, Any]  # settings of the sections that say which of their runs are made
+
+    def settings(self, section: Any) -> dict[str, Any]:
+        return section.settings[self.setting] | (self.selection if section.name in self.names else {})
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,12 +71,15 @@ def _listing() -> str:
 def _read(arguments: list[str]) -> Request:
     from reproduction.sections import SECTIONS
 
-    names, settings, runs, jobs = [], [], Path("runs"), 1
+    names, settings, runs, jobs, selection = [], [], Path("runs"), 1, {}
     for word in arguments:
         if word.startswith("runs=") and len(word) > 5:
             runs = Path(word.removeprefix("runs="))
         elif word.startswith("jobs="):
             jobs = _count(word.removeprefix("jobs="))
+        elif word.partition("=")[0] in SELECTING:
+            key, _, value = word.partition("=")
+            selection[key] = _count(value, key) if key == "seeds" else value.split(",")
         elif word in SETTINGS:
             settings.append(word)
         elif word in SECTIONS:
@@ -82,12 +92,20 @@ def _read(arguments: list[str]) -> Request:
         raise InputError(f"{settings[1]}: given after {settings[0]}, one setting expected")
     if not settings and not names:
         raise InputError(f"nothing given, one of {', '.join([*SETTINGS, *SECTIONS])} expected")
-    return Request(settings[0] if settings else "full", names or list(SECTIONS), runs, jobs)
+    setting = settings[0] if settings else "full"
+    for key, value in selection.items():
+        for section in map(SECTIONS.get, names or SECTIONS):
+            if section is None or key not in section.selecting:
+                raise InputError(f"{key}: given, but {section and section.name} has none to select")
+            known = section.settings["full"][key]
+            if wrong := [] if key == "seeds" else [x for x in value if x not in known]:
+                raise InputError(f"{key}: {wrong[0]!r} given, some of {', '.join(known)} expected")
+    return Request(setting, names or list(SECTIONS), runs, jobs, selection)
 
 
-def _count(text: str) -> int:
+def _count(text: str, key: str = "jobs") -> int:
     if not (text.isdecimal() and int(text) >= 1):
-        raise InputError(f"jobs: {text!r} given, a whole number ≥ 1 expected")
+        raise InputError(f"{key}: {text!r} given, a whole number ≥ 1 expected")
     return int(text)
 
 
@@ -102,8 +120,12 @@ def _reproduce(request: Request) -> int:
     try:
         for name in request.names:
             began = time.perf_counter()
-            store.compute(SECTIONS[name], SECTIONS[name].settings[request.setting])
+            store.compute(SECTIONS[name], request.settings(SECTIONS[name]))
             print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     finally:  # also after an error: the report covers what was computed
-        print(shown_path(report.write(store, list(SECTIONS.values()), request.setting, report_folder).resolve()))
+        print(
+            shown_path(
+                report.write(store, list(SECTIONS.values()), request.setting, report_folder, request.settings).resolve()
+            )
+        )
     return 0

@@ -1,6 +1,8 @@
 """The report: verdicts first, then every section with its tables and figures. What was not computed is said so."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rcac.report import style
 from rcac.report.tables import markdown
@@ -22,12 +24,18 @@ are met or they are not, without tolerance. A verdict is about this implementati
 """
 
 
-def write(store: Store, sections: list[Section], setting: str, folder: Path) -> Path:
+def write(
+    store: Store,
+    sections: list[Section],
+    setting: str,
+    folder: Path,
+    settings: Callable[[Section], dict[str, Any]] | None = None,  # of each section; those of `setting` unless given
+) -> Path:
     """`report.md` in `folder`, which holds the store's, of what the store has; a PNG and a PDF of every figure there."""
     pictures = store.folder.relative_to(folder)
     chapters, verdicts = [], []
     for section in sections:
-        result = store.result(section, section.settings[setting])
+        result = store.result(section, settings(section) if settings else section.settings[setting])
         if result is None:
             command = (
                 f"python scripts/reproduce.py {section.name}" if setting == "full" else f"… {setting} {section.name}"

@@ -289,4 +289,5 @@ SECTION = Section(
     tables,
     figures,
     claims,
+    ("seeds", "methods"),
 )

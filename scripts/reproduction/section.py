@@ -58,6 +58,7 @@ class Section(NamedTuple):
     tables: Callable[[Result], str]  # Markdown
     figures: Callable[[Result], dict[str, Figure]]  # by file name without suffix
     claims: Callable[[Result], list[Claim]]
+    selecting: tuple[str, ...] = ()  # settings that only say which of its runs are made, and may be given as words
 
 
 def verdict(all_of_it: bool, some_of_it: bool) -> str:

@@ -3,7 +3,7 @@
     {"key": {"section": …, "settings": …, "defaults": …, "version": …}, "pieces": {name: data, …}, "result": data or null}
 
 A file whose key is another (other settings, other defaults of the methods or environments that it uses, another
-version of the package) counts as not there. What is there is not computed again; delete a file to recompute its
+version of the package) counts as not there; settings that only select runs may differ. What is there is not computed again; delete a file to recompute its
 section.
 """
 
@@ -79,8 +79,11 @@ class Store:
             return fresh
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path(section)}: cannot be read ({error}); delete it to recompute it") from error
-        same = isinstance(found, dict) and found.get("key") == key and found.keys() == fresh.keys()
-        return found if same else fresh
+        if not isinstance(found, dict) or found.keys() != fresh.keys():
+            return fresh
+        if found["key"] != key and _without(section, found["key"]) == _without(section, key):
+            return {**fresh, "pieces": found["pieces"]}  # runs of another selection
+        return found if found["key"] == key else fresh
 
     def _write(self, section: Section, contents: dict[str, Any]) -> None:
         try:
@@ -102,6 +105,14 @@ class _StoredPieces(PieceCache):
         if self._store.jobs > 1:
             self._store.compute_missing(self._section, self._contents, pieces)
         return super().compute_all(pieces)
+
+
+def _without(section: Section, key: Any) -> Any:
+    """A file's key but for what selects runs."""
+    settings = key.get("settings") if isinstance(key, dict) else None
+    if not isinstance(settings, dict):
+        return key
+    return {**key, "settings": {name: value for name, value in settings.items() if name not in section.selecting}}
 
 
 def defaults(family: str) -> str:

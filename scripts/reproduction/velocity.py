@@ -196,4 +196,5 @@ SECTION = Section(
     tables,
     figures,
     claims,
+    ("seeds", "tasks", "algorithms"),
 )
