@@ -7,7 +7,7 @@ ARGS ?=
 .PHONY: train test test-slow test-ray lint reproduce benchmark tensorboard clean
 
 train: $(VENV)/.installed
-	$(BIN)/python scripts/train.py $(or $(ARGS),env=cartpole algo=rcac_npg)
+	$(BIN)/python $(if $(ARGS),scripts/train.py $(ARGS),scripts/tour.py)
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
@@ -35,10 +35,13 @@ tensorboard: $(VENV)/.installed
 	$(BIN)/tensorboard --logdir runs $(ARGS)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
-	touch $@
+	@echo "1/3  a virtual environment: $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	@echo "2/3  PyTorch, the largest download (a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@echo "3/3  rcac, and what its tests and checks need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,lint]"
+	@touch $@
 
 .venv-ray/.installed: pyproject.toml constraints.txt
 	test -x .venv-ray/bin/python || $(PYTHON) -m venv .venv-ray || python3 -m venv .venv-ray
