@@ -6,6 +6,7 @@
 The command line does the same: both end in `rcac.runs.train`.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from rcac import registry
 from rcac.contexts import Parameters
@@ -212,8 +212,14 @@ def _result(done: runs.Trained | runs.TrainedInMemory, actor: Any) -> Result:
 
 
 def _shown(progress: bool | None) -> bool:
-    console = Console(stderr=True)
-    return console.is_terminal or console.is_jupyter if progress is None else progress
+    if progress is not None:
+        return progress
+    with contextlib.suppress(ModuleNotFoundError):  # no bar without rich
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        return console.is_terminal or console.is_jupyter
+    return False
 
 
 def _check_alone(**others: Any) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from rcac.errors import needs
+
 
 def lazy(package: str, homes: dict[str, str]) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a package whose modules define these names, {"kl": "KLBall KLPenalty"}."""
@@ -12,6 +14,7 @@ def lazy(package: str, homes: dict[str, str]) -> tuple[list[str], Callable[[str]
     def getattribute(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home[name]), name)
+        with needs(f"{package}.{name}"):
+            return getattr(import_module(home[name]), name)
 
     return sorted(home), getattribute, lambda: sorted({*vars(import_module(package)), *home})

@@ -90,6 +90,48 @@ assert rcac.load_policy("run").batch([0, 5]).shape == (2,)
     assert loaded(code, "fcntl", tmp_path) == ["fcntl"]  # as None
 
 
+BARE = """
+import sys
+
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+forbidden = Forbidden()
+forbidden.names = {"torch", "hydra", "matplotlib", "tensorboard", "rich"}
+sys.meta_path.insert(0, forbidden)
+
+import gymnasium as gym, rcac
+
+def refused(function):
+    try:
+        function()
+    except rcac.InputError as error:
+        return str(error)
+
+problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+solution = rcac.solve(problem, "rsqp", "kl_ball")
+assert solution.feasible
+assert rcac.train("rcac/RiverSwim-v0").summary["feasible"]
+assert refused(solution.plot) == "plot: matplotlib is not installed, pip install matplotlib expected"
+assert "torch is not installed, pip install torch" in refused(lambda: rcac.train("rcac/NoisyCartPole-v0"))
+assert not forbidden.names & {*sys.modules}
+
+forbidden.names = {"hydra", "matplotlib", "tensorboard", "rich", "omegaconf", "numba"}
+from rcac.policies.policy import BACKENDS
+import rcac.deep.policy, rcac.doctor  # what load_policy loads for a deep policy
+print("\\n".join(rcac.doctor.report()))
+"""
+
+
+def test_each_half_does_without_what_it_does_not_use(tmp_path):
+    """Tables without torch, hydra, matplotlib, tensorboard and rich; policies with torch alone; missing ones are named."""
+    said = run(sys.executable, "-c", BARE, cwd=tmp_path, env={**os.environ, **QUICK, "PYTHONPATH": str(ROOT)})
+    assert "rcac 0." in said
+    assert "devices: cpu" in said
+
+
 # Installed
 
 

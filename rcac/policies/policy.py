@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, Tuple
 
-from rcac.errors import InputError
+from rcac.errors import InputError, needs
 from rcac.learner import State
 from rcac.problem import ROW_SUM_TOLERANCE
 from rcac.runs.folder import CARD, POLICY, RunFolder
@@ -174,7 +174,8 @@ class TableBackend:
 
 
 def _deep(state: State, network: Any) -> Backend:
-    from rcac.deep.policy import DeepBackend
+    with needs("policy of a deep method"):
+        from rcac.deep.policy import DeepBackend
 
     return DeepBackend(state, network)
 

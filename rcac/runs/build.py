@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rcac import registry
-from rcac.errors import InputError
+from rcac.errors import InputError, needs
 from rcac.learner import Learner, State
 from rcac.problem import RCMDP
 from rcac.runs.config import FAMILIES, Config, checked
@@ -53,7 +53,9 @@ def build(config: Config, modules: Modules = Modules()) -> Built:
     """The learner of a configuration, ready for its first step."""
     settings = make_settings(config.algo)
     # one module for each family, loaded when it is asked for: a deep run has no use for numba, nor a tabular for torch
-    return import_module(f"rcac.runs.families.{settings.family}").build(config, settings, modules)
+    with needs(f"algo {config.algo['name']}"):
+        family = import_module(f"rcac.runs.families.{settings.family}")
+    return family.build(config, settings, modules)
 
 
 def make_settings(row: dict[str, Any]) -> Any:

@@ -21,6 +21,11 @@ BAR_SECONDS = 0.1
 PLAIN_SECONDS = 10.0
 
 
+def console() -> Console:
+    """Where progress is shown."""
+    return Console(stderr=True)
+
+
 def value_text(term: Term) -> Text:
     """`40.1 (budget 42, met)`, coloured by whether the budget is met; where there are contexts, with the worst one's:
     `40.1, worst context 44.2 (budget 42, exceeded)`."""

@@ -4,6 +4,7 @@ The command line (`rcac.cli`) and `rcac.train` come through here.
 """
 
 import io
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
-from rcac.errors import InputError
+from rcac.errors import InputError, needs
 from rcac.files import replace_file
 from rcac.learner import State
 from rcac.runs import config as configuration
@@ -28,7 +28,6 @@ from rcac.runs.loggers import Loggers, MemoryLogger, RunInfo
 from rcac.runs.loggers.csv import FILE as TABLE
 from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.loop import Callback, Outcome, TrainingStopped, run
-from rcac.runs.progress import ProgressView
 from rcac.runs.saving import Checkpoints
 from rcac.runs.signals import StopRequest
 
@@ -108,11 +107,11 @@ def train_in_memory(
     config: Config, *, modules: Modules = Modules(), callbacks: MakeCallbacks = _none
 ) -> TrainedInMemory:
     """Train as configured, and write nothing."""
-    built, memory, console = build(config, modules), MemoryLogger(), Console(stderr=True)
+    built, memory = build(config, modules), MemoryLogger()
     learner, start = built.learner, time.monotonic()
     try:
         with explained(learner, None):
-            parts = [*callbacks(built), Loggers({"memory": memory}), *_view(config, console)]
+            parts = [*callbacks(built), Loggers({"memory": memory}), *_view(config)]
             outcome = run(learner, parts)
             if not learner.position:
                 return TrainedInMemory(outcome, {}, None, {})
@@ -126,7 +125,7 @@ def run_in_folder(
     config: Config, built: Built, folder: RunFolder, callbacks: Sequence[Callback] = (), *, resume: bool = False
 ) -> Trained:
     """Train what was built, and leave checkpoints, metrics, policy and summary in `folder`, which is closed then."""
-    learner, console, memory = built.learner, Console(stderr=True), MemoryLogger()
+    learner, memory = built.learner, MemoryLogger()
     inexact: dict[str, str] = {}
     every = config.checkpoint_every or max(1, learner.total // CHECKPOINTS)
     checkpoints = Checkpoints(folder.path, built.identity, every, config.keep)
@@ -135,10 +134,10 @@ def run_in_folder(
             folder.lock()
             clear_left_overs(folder.path)
             if resume and latest(folder.path) is not None:
-                _warn(console, checkpoints.resume(learner))
+                _warn(checkpoints.resume(learner))
                 if reason := getattr(learner, "inexact", None):
                     inexact = {"resumed": f"{reason}: new episodes began"}
-                    _warn(console, [inexact["resumed"]])
+                    _warn([inexact["resumed"]])
             else:  # or killed before its first checkpoint
                 checkpoints.save(learner)
             info = RunInfo(folder.path, built.labels, config.plain(), learner.position if resume else None)
@@ -149,10 +148,10 @@ def run_in_folder(
         checkpoints.sync = loggers.sync
         try:
             keeper = Loggers({"memory": memory})
-            outcome = run(learner, [*callbacks, loggers, keeper, checkpoints, *_view(config, console)], stop)
+            outcome = run(learner, [*callbacks, loggers, keeper, checkpoints, *_view(config)], stop)
         except InputError as error:  # an environment broke its word in the middle of the run
             raise TrainingStopped(f"{error}; the last good checkpoint is {latest(folder.path)}") from error
-        _warn(console, loggers.failed)
+        _warn(loggers.failed)
         if learner.position == 0:
             return Trained(outcome, folder.path, {}, config.progress)
         policy, summary = built.policy(), _summary(built, outcome, loggers.wall_time)
@@ -165,7 +164,7 @@ def run_in_folder(
             try:
                 history = read_metrics(folder.path / TABLE)
             except InputError as error:  # damaged by another; everything else is written
-                _warn(console, [f"no plots: {error}"])
+                _warn([f"no plots: {error}"])
                 history = {}
         summary = folder.read_json("summary.json")
     return Trained(outcome, folder.path, summary, config.progress, policy, history, config.strict)
@@ -187,8 +186,13 @@ def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
     return done
 
 
-def _view(config: Config, console: Console) -> list[Callback]:
-    return [ProgressView(console)] if config.progress else []
+def _view(config: Config) -> list[Callback]:
+    if not config.progress:
+        return []
+    with needs("progress"):
+        from rcac.runs.progress import ProgressView, console
+
+    return [ProgressView(console())]
 
 
 def _summary(built: Built, outcome: Outcome, wall_time: float) -> dict[str, Any]:
@@ -199,6 +203,6 @@ def _summary(built: Built, outcome: Outcome, wall_time: float) -> dict[str, Any]
     return {**found, "run": {**ending, "wall_time": round(wall_time, 3)}}
 
 
-def _warn(console: Console, lines: Sequence[str]) -> None:
+def _warn(lines: Sequence[str]) -> None:
     for line in lines:
-        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        print(line, file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rcac import registry
-from rcac.errors import InputError
+from rcac.errors import InputError, needs
 from rcac.learner import Step
 from rcac.problem import RCMDP, Array, check_policy, check_problem
 from rcac.registry import algorithm, make_uncertainty
@@ -91,7 +91,8 @@ class Solution:
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
         """A matplotlib figure of every term by evaluation, with its budget; written to `path` if given."""
-        from matplotlib.figure import Figure
+        with needs("plot"):
+            from matplotlib.figure import Figure
 
         labels, signs = self.problem.labels(), self.problem.signs
         figure = Figure(figsize=(4 * len(labels), 3), layout="constrained")
