@@ -13,10 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, cast
 
-from rich.console import Console
-
 from rcac import __version__
-from rcac.errors import InputError
+from rcac.errors import InputError, needs
 from rcac.runs.failures import user_error
 
 
@@ -73,8 +71,11 @@ def _warned_once() -> Iterator[None]:
 
 
 def _train(argv: list[str]) -> int:
-    from rcac.config import app, help_text
-    from rcac.runs import results
+    with needs("rcac-train"):
+        from rich.console import Console
+
+        from rcac.config import app, help_text
+        from rcac.runs import results
 
     if {"--help", "-h"} & {*argv}:
         print(help_text.train([text for text in argv if "=" in text and not text.startswith("-")]))
@@ -108,9 +109,10 @@ def _train(argv: list[str]) -> int:
 
 
 def _evaluate(argv: list[str]) -> int:
-    from rcac.config import help_text
-    from rcac.policies import certify_command
-    from rcac.policies import command as evaluation
+    with needs("rcac-evaluate"):
+        from rcac.config import help_text
+        from rcac.policies import certify_command
+        from rcac.policies import command as evaluation
 
     if {"--help", "-h"} & {*argv}:
         print(help_text.evaluate(evaluation.EvaluationSettings, certify_command.CertifySettings))
