@@ -147,6 +147,17 @@ def _tilted(values: np.ndarray, law: np.ndarray, radius: float) -> np.ndarray:
 class Parameters:
     """Uncertain parameters of a simulator, to train against and to certify over.
 
+    Parameters
+    ----------
+    ranges : mapping
+        From a parameter's name to `(low, high)`, or `(low, high, "log")` for factors.
+    risk : str or mapping
+        How an adversary may choose: worst, mean, `{"kl": radius}` or `{"cvar": share}`; or by term, `{"return": "mean"}`.
+        The return counts by its mean and every cost by its worst case, if not given.
+
+    Examples
+    --------
+    >>> import numpy as np
     >>> box = Parameters({"wind": (-2, 2), "length": (0.5, 2.0, "log")}, risk={"cost": {"kl": 2.5}})
     >>> box.names
     ('wind', 'length')

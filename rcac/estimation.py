@@ -198,7 +198,34 @@ def from_transitions(
     smoothing: float = 0.0,  # κ
     prior: str = "all",  # all | observed: R(s), where smoothing and pairs that were never seen may go
 ) -> Estimate:
-    """Estimate kernel and costs: see the formulas of this module. `prior="observed"` is the choice for large problems."""
+    """Estimate kernel and costs from a log, as `RCMDP.from_transitions`: see the formulas of this module.
+
+    Parameters
+    ----------
+    make : type
+        The class of the problem; not given to the method of that name.
+    states, actions, next_states : arrays (T,)
+        Whole numbers.
+    costs : array (T, N+1)
+        Objective first, in cost form: a reward is negated.
+    num_states, num_actions : int
+        Of the problem.
+    budgets, discount, initial
+        As of `RCMDP`; `initial` is uniform, if not given.
+    smoothing : float
+        Counts that are added for each pair, spread over where it may go.
+    prior : str
+        all, or observed: where smoothing, and pairs never seen, may go. The second keeps large problems sparse.
+
+    Returns
+    -------
+    Estimate
+        `problem`, counts, and the radii that a confidence asks for.
+
+    Examples
+    --------
+    See `RCMDP.from_transitions`.
+    """
     num_states, num_actions = _whole("num_states", num_states), _whole("num_actions", num_actions)
     states, actions, next_states = (
         _indices(name, values, limit)

@@ -83,7 +83,32 @@ def compress(rows: Array | sp.csr_array) -> Rows:
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class RCMDP:
-    """Kernel, costs, budgets, initial distribution and discount, checked on construction and read-only afterwards."""
+    """Kernel, costs, budgets, initial distribution and discount, checked on construction and read-only afterwards.
+
+    Everything is a cost to minimise, objective first; `from_rewards` takes rewards.
+
+    Parameters
+    ----------
+    kernel : array (S, A, S), or CSR (S·A, S)
+        Transition probabilities.
+    costs : array (N+1, S, A)
+        Objective first.
+    budgets : array (N,)
+        On the discounted sum of each further cost.
+    initial : array (S,)
+        Where one starts.
+    discount : float
+        In [0, 1).
+    signs : array (N+1,)
+        −1 where a reward or a utility was negated, to show results in its own sign.
+
+    Examples
+    --------
+    >>> import numpy as np, rcac
+    >>> stay = np.eye(2)[:, None].repeat(2, axis=1)  # two states, two actions, nothing moves
+    >>> rcac.RCMDP(stay, np.ones((2, 2, 2)), [20.0], [0.5, 0.5], 0.9)
+    RCMDP(2 states × 2 actions, 1 constraint, discount 0.9, dense kernel)
+    """
 
     kernel: Array | sp.csr_array  # (S, A, S) dense or CSR (S·A, S)
     costs: Array  # (N+1, S, A), objective first
@@ -138,7 +163,35 @@ class RCMDP:
         utilities: npt.ArrayLike = (),  # (M, S, A), each at least its floor
         utility_floors: npt.ArrayLike = (),
     ) -> "RCMDP":
-        """A problem in a person's signs: a reward to maximise, costs below budgets, utilities above floors."""
+        """A problem in a person's signs: a reward to maximise, costs below budgets, utilities above floors.
+
+        Parameters
+        ----------
+        kernel : array (S, A, S), or CSR (S·A, S)
+            Transition probabilities.
+        reward : array (S, A)
+            To be maximised.
+        costs, budgets : arrays (N, S, A) and (N,)
+            Each cost is at most its budget.
+        initial : array (S,)
+            Where one starts; uniform, if not given.
+        discount : float
+            In [0, 1).
+        utilities, utility_floors : arrays (M, S, A) and (M,)
+            Each utility is at least its floor.
+
+        Returns
+        -------
+        RCMDP
+
+        Examples
+        --------
+        >>> import numpy as np, rcac
+        >>> stay = np.eye(2)[:, None].repeat(2, axis=1)
+        >>> problem = rcac.RCMDP.from_rewards(stay, np.eye(2), utilities=[np.eye(2)], utility_floors=[3.0])
+        >>> problem.labels()
+        ['return', 'utility']
+        """
         table = _array("reward", reward, 2, "(S, A)")
         if table.size == 0:
             raise InputError(f"reward: shape {table.shape} given, at least one state and action expected")
@@ -162,7 +215,20 @@ class RCMDP:
 
     @classmethod
     def from_transitions(cls, *args: Any, **kwargs: Any) -> "Estimate":
-        """Estimate a problem from logged transitions: see `rcac.estimation.from_transitions`."""
+        """Estimate a problem from logged transitions: see `rcac.estimation.from_transitions`.
+
+        Returns
+        -------
+        Estimate
+
+        Examples
+        --------
+        >>> import rcac
+        >>> log = dict(states=[0, 1, 0], actions=[0, 0, 0], costs=[[0.0], [1.0], [0.0]], next_states=[1, 0, 1])
+        >>> estimate = rcac.RCMDP.from_transitions(**log, num_states=2, num_actions=1, budgets=[], discount=0.9)
+        >>> estimate.counts[:, 0].tolist()
+        [2, 1]
+        """
         from rcac.estimation import from_transitions
 
         return from_transitions(cls, *args, **kwargs)
@@ -201,7 +267,13 @@ class RCMDP:
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one .npz file (plain arrays, no pickle)."""
+        """Write one .npz file (plain arrays, no pickle).
+
+        Parameters
+        ----------
+        path : path
+            Of the file; `rcac-train env=custom env.path=…` takes it.
+        """
         arrays: dict[str, Any] = dict(
             format=np.int64(FORMAT),
             costs=self.costs,

@@ -172,37 +172,185 @@ def state() -> Hashable:
 
 
 def register_algo(name: str) -> Callable[[F], F]:
-    """Register a function that returns an algorithm's row, e.g. `{"family": "tabular", "step": "natural", …}`."""
+    """Register a function that returns an algorithm's row: its parts and numbers.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_algo("careful_rnpg")
+    ...     def careful_rnpg():
+    ...         return {"family": "tabular", "switch": "surrogate", "step": "natural", "slack": 0.5}
+    ...     "careful_rnpg" in rcac.registry.algorithm_names()
+    True
+    """
     return _algos.register(name)
 
 
 def register_uncertainty(name: str) -> Callable[[F], F]:
-    """Register a class or function `(problem, **parameters) -> Uncertainty`."""
+    """Register a class or function `(problem, **parameters) -> Uncertainty`.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_uncertainty("small_ball")
+    ...     def small_ball(problem, radius=1e-4):
+    ...         return rcac.uncertainty.KLBall(radius)
+    ...     "small_ball" in rcac.registry.uncertainty_names()
+    True
+    """
     return _sets.register(name)
 
 
 def register_cost(name: str) -> Callable[[F], F]:
-    """Register a function `(observation, action, next_observation, reward, info) -> cost` (a number or an array)."""
+    """Register a function `(observation, action, next_observation, reward, info) -> cost` (a number or an array).
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_cost("speeding")
+    ...     def speeding(observation, action, next_observation, reward, info):
+    ...         return max(0.0, abs(float(next_observation[1])) - 1.0)
+    ...     rcac.registry.cost_function("speeding")(None, 0, [0.0, 3.0], 1.0, {})
+    2.0
+    """
     return _costs.register(name)
 
 
 def register_logger(name: str) -> Callable[[F], F]:
-    """Register a class or function `(run: RunInfo) -> Logger`: see `rcac.runs.loggers`."""
+    """Register a class or function `(run: RunInfo) -> Logger`: see `rcac.runs.loggers`.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_logger("silent")
+    ...     def silent(run):
+    ...         return rcac.runs.loggers.Logger()
+    ...     "silent" in rcac.registry.logger_names()
+    True
+    """
     return _loggers.register(name)
 
 
 def register_network(name: str) -> Callable[[F], F]:
-    """Register a class or function `(space) -> torch.nn.Module` with an `out_features`; see `rcac.deep.networks`."""
+    """Register a class or function `(space) -> torch.nn.Module` with an `out_features`; see `rcac.deep.networks`.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_network("wide")
+    ...     def wide(space):
+    ...         import torch
+    ...         return torch.nn.Linear(space.shape[0], 512)
+    ...     rcac.registry.network("wide") is wide
+    True
+    """
     return _networks.register(name)
 
 
 def register_step(name: str) -> Callable[[F], F]:
-    """Register a function `(ActorStepInputs) -> ActorUpdate`; see `rcac.deep.steps.base`."""
+    """Register a function `(ActorStepInputs) -> ActorUpdate`; see `rcac.deep.steps.base`.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_step("still")
+    ...     def still(inputs):
+    ...         raise NotImplementedError
+    ...     rcac.registry.step_names()
+    ['still']
+    """
     return _steps.register(name)
 
 
 def register_switch(name: str) -> Callable[[F], F]:
-    """Register a class or function `(settings) -> Switch`; see `rcac.switch` and `rcac.deep.settings`."""
+    """Register a class or function `(settings) -> Switch`; see `rcac.switch` and `rcac.deep.settings`.
+
+    Parameters
+    ----------
+    name : str
+        By which configurations and Python know it.
+
+    Returns
+    -------
+    function
+        A decorator, which returns what it decorates.
+
+    Examples
+    --------
+    >>> import rcac
+    >>> with rcac.registry.temporary():
+    ...     @rcac.register_switch("careful")
+    ...     def careful(settings):
+    ...         return rcac.switch.CRPO(tolerance=0.5)
+    ...     rcac.registry.switch_names()
+    ['careful']
+    """
     return _switches.register(name)
 
 

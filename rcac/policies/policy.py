@@ -112,8 +112,32 @@ class Policy:
 
 
 def load_policy(path: str | Path, deterministic: bool | None = None, seed: int = 0, network: Any = None) -> Policy:
-    """The policy of a run, given its folder or its `policy.safetensors`. See `Policy`. `network` is the class or function
-    of a body that was trained with `actor=…` and is not registered."""
+    """The policy of a run.
+
+    Parameters
+    ----------
+    path : path
+        Its folder, or its `policy.safetensors`.
+    deterministic : bool
+        Whether it takes the mode of its distribution; as it was trained to be deployed, if not given.
+    seed : int
+        Of its samples.
+    network : class or function
+        Of a body that was trained with `actor=…` and is not registered.
+
+    Returns
+    -------
+    Policy
+
+    Examples
+    --------
+    >>> import tempfile, rcac
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = rcac.train("rcac/RiverSwim-v0", folder=f"{folder}/run", loggers=["csv"])
+    ...     policy = rcac.load_policy(f"{folder}/run")
+    >>> policy.probabilities([0]).shape
+    (1, 2)
+    """
     path = Path(path)
     if path.name in (POLICY, CARD):
         path = path.parent

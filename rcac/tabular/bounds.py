@@ -43,7 +43,32 @@ class SingleCostOptimum(NamedTuple):
 def robust_value_iteration(
     problem: RCMDP, uncertainty: Uncertainty | str | None = None, index: int = 0, *, tolerance: float = 1e-10
 ) -> SingleCostOptimum:
-    """Minimise the worst case of cost `index`, the objective by default, over all policies (robust policy iteration)."""
+    """Minimise the worst case of one cost over all policies (robust policy iteration).
+
+    Parameters
+    ----------
+    problem : RCMDP
+        Kernel, costs and discount; budgets do not matter here.
+    uncertainty : Uncertainty or str
+        A rectangular set, or its name; the model as it is, if not given.
+    index : int
+        Which cost: 0 is the objective.
+    tolerance : float
+        Of the values.
+
+    Returns
+    -------
+    SingleCostOptimum
+        The least value that this cost can have, a policy that attains it, and a bound on the error.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, rcac
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> least = rcac.robust_value_iteration(problem, "kl_ball", index=1)
+    >>> bool(least.value < problem.budgets[0])  # so the budget can be kept
+    True
+    """
     check_problem(problem)
     chosen: Uncertainty = make_uncertainty(problem, uncertainty)
     chosen.check(problem)
@@ -131,7 +156,25 @@ class NominalOptimum(NamedTuple):
 
 
 def nominal_optimum(problem: RCMDP) -> NominalOptimum:
-    """Solve the occupancy linear program with HiGHS."""
+    """The constrained optimum of the model as it is: the occupancy linear program, solved with HiGHS.
+
+    Parameters
+    ----------
+    problem : RCMDP
+        Of some thousand state-action pairs at most.
+
+    Returns
+    -------
+    NominalOptimum
+        Whether a policy meets the budgets, the least objective in cost form, the policy and its occupancy.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, rcac
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> print(f"{-rcac.nominal_optimum(problem).value:.1f}")
+    46.6
+    """
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     units = _units(problem.costs)  # each row of the program has entries of size one
     costs = problem.costs.reshape(problem.num_constraints + 1, -1) / units[:, None]

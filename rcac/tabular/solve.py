@@ -22,7 +22,16 @@ from rcac.uncertainty.base import Uncertainty
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """The best policy found. `returns`, `bounds` and `history` are in cost form; `rewards` and `costs` as they were given."""
+    """The best policy found. `returns`, `bounds` and `history` are in cost form; `rewards` and `costs` as they were given.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, rcac
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> solution = rcac.solve(problem)  # for the model as it is: the budget of 42 is spent
+    >>> print(f"{solution.rewards[0]:.1f} {solution.costs[0]:.1f}")
+    46.6 42.0
+    """
 
     policy: Array  # (S, A)
     returns: Array  # (N+1,) worst case
@@ -63,7 +72,13 @@ class Solution:
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one .npz file (plain arrays, no pickle): the policy, its returns, and how they came about."""
+        """Write one .npz file (plain arrays, no pickle): the policy, its returns, and how they came about.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        """
         arrays: dict[str, Any] = dict(
             policy=self.policy,
             returns=self.returns,
@@ -90,7 +105,17 @@ class Solution:
         return pandas.DataFrame(columns | {"descended": descended}, index=np.arange(1, len(descended) + 1))
 
     def plot(self, path: str | PathLike[str] | None = None) -> Any:
-        """A matplotlib figure of every term by evaluation, with its budget; written to `path` if given."""
+        """A matplotlib figure of every term by evaluation, with its budget.
+
+        Parameters
+        ----------
+        path : path
+            Where it is written, if given.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
         with needs("plot"):
             from matplotlib.figure import Figure
 
@@ -138,9 +163,44 @@ def solve(
     preset: str | None = None,  # "paper": its settings of this method; what is given counts first
     **options: Any,  # fields of TabularSettings
 ) -> Solution:
-    """Minimise J_0 subject to J_n ≤ b_n in the worst case. `callback` sees every step; returning False stops early.
+    """Minimise J_0 subject to J_n ≤ b_n in the worst case.
 
-    A set may be given by its name, and has the parameters of `conf/uncertainty/<name>.yaml` then.
+    Parameters
+    ----------
+    problem : RCMDP
+        What is to be solved.
+    method : str
+        rsqp, rnpg, rppg, epirc_pgs, robust_crpo, primal_dual, or one that is registered.
+    uncertainty : Uncertainty or str
+        A set such as `KLBall(0.05)`; or its name, with the parameters of `conf/uncertainty/<name>.yaml`. If not given,
+        the model is taken as it is.
+    seed : int
+        Of random starts.
+    callback : function
+        Sees every step; stops early by returning False.
+    policy : array (S, A)
+        To start from.
+    preset : str
+        "paper": its settings of this method; what is given counts first.
+    **options
+        Fields of `rcac.tabular.settings.TabularSettings`: `iterations=100`, `starts=4`, `lam=200.0`, …
+
+    Returns
+    -------
+    Solution
+        The best policy found, its worst case, and bounds that no policy can beat.
+
+    Raises
+    ------
+    Infeasible
+        If it is proven that no policy is within the budgets.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, rcac
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> rcac.solve(problem, "rsqp", "kl_ball").feasible
+    True
     """
     check_problem(problem)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:

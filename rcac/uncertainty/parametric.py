@@ -14,9 +14,24 @@ from rcac.uncertainty.finite import FiniteKernels
 def parametric(
     make_problem: Callable[..., RCMDP], ranges: Parameters | Mapping[str, Any], points: int = 64
 ) -> FiniteKernels:
-    """The kernels of `make_problem(**context)` at the corners of the box and at so many points inside: one of them for all
-    states and actions, that is worst for a policy. Costs and budgets are those of the problem that is solved.
+    """A family of models, of which any one may be the true one, for all states and actions.
 
+    Parameters
+    ----------
+    make_problem : function
+        `make_problem(**context)` returns an `RCMDP`; its kernel counts. Costs and budgets are those of the problem that is solved.
+    ranges : Parameters or mapping
+        The box of parameters, like `{"current": (0, 0.2)}`.
+    points : int
+        Models inside the box, besides those at its corners.
+
+    Returns
+    -------
+    FiniteKernels
+        The set of these models, one for all states and actions.
+
+    Examples
+    --------
     >>> from dataclasses import replace
     >>> from rcac.envs.tabular.river_swim import river_swim
     >>> calm = river_swim()
