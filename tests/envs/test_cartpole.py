@@ -537,3 +537,8 @@ def test_a_fixed_start_is_at_zero_for_one_copy_and_for_many():
         raise AssertionError("no episode ended")
     with pytest.raises(InputError, match="start: 'left' given, one of 'random', 'fixed' expected"):
         gym.make("rcac/NoisyCartPole-v0", start="left")
+
+
+def test_what_it_cannot_draw_is_refused_when_it_is_made():
+    with pytest.raises(InputError, match="render_mode: 'ansi' given"):
+        NoisyCartPole(render_mode="ansi")

@@ -84,6 +84,8 @@ class NoisyCartPole(HasContext, CartPoleEnv):
     def __init__(
         self, reward: str = "upright", render_mode: str | None = None, start: str = "random", **perturbation: Any
     ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise InputError(f"render_mode: {render_mode!r} given, None, 'human' or 'rgb_array' expected")
         super().__init__(render_mode=render_mode)
         self._start = dynamics.start_bounds(start)
         self.perturbation = Perturbation(**perturbation)
