@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rcac.tabular.solve import solve as solve
     from rcac.uncertainty.parametric import parametric as parametric
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__, __getattr__, __dir__ = lazy(
     "rcac",
     {

@@ -5,11 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import rcac
 
 ROOT = Path(__file__).parent.parent
 SNIPPETS = re.findall(
@@ -147,10 +150,16 @@ def clone(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(clone, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, clone, cwd=folder, env=CLEAN)
-    return next(folder.glob("*.whl"))
+def built(clone, tmp_path_factory) -> Path:
+    """A folder with the sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, clone, cwd=folder, env=CLEAN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built) -> Path:
+    return next(built.glob("*.whl"))
 
 
 @pytest.fixture(scope="module", params=["wheel", "editable"])
@@ -213,10 +222,32 @@ def test_the_snippets_of_the_readme_run_beside_a_clone(python, clone):
     run(python, "snippets.py", cwd=clone.parent, env=CLEAN)
 
 
+PACKAGE = {  # every file of the package is in both
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "rcac").rglob("*")
+    if path.suffix in (".py", ".yaml") or path.name == "py.typed"
+}
+
+
 def test_what_the_wheel_holds(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"rcac", next(n for n in names if "dist-info" in n).split("/")[0]}
-    assert not [name for name in names if re.search("reproduc|benchmark|test", name)]
-    files = [path for path in (ROOT / "rcac").rglob("*") if path.suffix in (".py", ".yaml") or path.name == "py.typed"]
-    assert len(files) > 100
-    assert {str(path.relative_to(ROOT)) for path in files} <= set(names)
+    [info] = {name.split("/")[0] for name in names if "dist-info" in name}
+    about = {f"{info}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")}
+    assert len(PACKAGE) > 100
+    assert set(names) == PACKAGE | about
+
+
+def test_what_the_sdist_holds(built):
+    [path] = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    beside = {"README.md", "CHANGELOG.md", "LICENSE", "CITATION.cff", "pyproject.toml", ".gitignore", "PKG-INFO"}
+    assert names == PACKAGE | beside
+
+
+def test_versions_agree(wheel):
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), flags=re.M)
+    latest = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.M)
+    assert cited
+    assert latest
+    assert wheel.name.split("-")[1] == rcac.__version__ == cited[1] == latest[1]

@@ -207,10 +207,23 @@ def test_the_readme_is_short():
     assert len(README.split()) <= 1500
 
 
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.py")]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as they are made from them."""
+    headings = re.findall(r"^(?:# )?#+ (.*)$", page.read_text("utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 def test_links_between_pages_lead_somewhere():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)", page.read_text("utf-8")):
-            assert (page.parent / link[0]).exists(), (page.name, link)
+    assert len(PAGES) > 20
+    for page in PAGES:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.S)
+        for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", text):
+            target = page.parent / link if link else page
+            assert target.exists(), (page.name, link)
+            assert not anchor or anchor in anchors(target), (page.name, link, anchor)
 
 
 def test_make_targets_and_scripts_in_the_readme_exist():
