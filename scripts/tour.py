@@ -101,7 +101,7 @@ def cartpole(steps: Sequence[int], seed: int) -> Task:
     for name, uncertainty, total in (("nominal", "nominal", steps[0]), ("robust", box, steps[1])):
         print(f"   training the {name} policy, {total:,} steps …", flush=True)
         policy = rcac.train(
-            CARTPOLE, algo="rcac_sqp", uncertainty=uncertainty, total_steps=total, num_envs=128, history=4, seed=seed
+            CARTPOLE, algo="rcac_sqp", uncertainty=uncertainty, total_steps=total, num_envs=128, seed=seed
         ).policy
 
         def play(context: Mapping[str, float], episodes: int, number: int, policy: Any = policy) -> np.ndarray:
