@@ -359,7 +359,10 @@ def _number(name: str, value: Any) -> float:
 def _floats(name: str, value: Any, expected: str) -> Array:
     """A fresh float array."""
     try:
-        return np.array(value, dtype=np.float64)
+        given = np.asarray(value)
+        if given.dtype.kind == "c":
+            raise TypeError
+        return np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{name}: not an array of numbers, {expected} expected") from None
 
@@ -375,8 +378,11 @@ def _array(name: str, value: Any, ndim: int, expected: str) -> Array:
 
 def row_sum_tolerance(given: Any, length: int) -> float:
     """How far the sum of a row of this many probabilities may be from 1: further where they are given in single precision."""
-    dtype = getattr(given, "dtype", None)
-    if not (isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize < 8):
+    try:
+        dtype = given.dtype if sp.issparse(given) else np.asarray(given).dtype
+    except ValueError:  # rows of different lengths, which are refused where they are read
+        return ROW_SUM_TOLERANCE
+    if not (dtype.kind == "f" and dtype.itemsize < 8):
         return ROW_SUM_TOLERANCE
     return float(np.finfo(dtype).eps) * max(8.0, float(np.sqrt(length)))
 
@@ -386,6 +392,22 @@ def _finite(name: str, array: Array) -> None:
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"{name}{list(index)}: {array[index]} given, a finite number expected")
+
+
+def finite_array(name: str, value: Any, expected: str) -> Array:
+    """A fresh, finite float array of any shape."""
+    array = _floats(name, value, expected)
+    _finite(name, array)
+    return array
+
+
+def check_distributions(name: str, given: Any) -> Array:
+    """Distributions (…, S)."""
+    array = finite_array(name, given, "(…, S)")
+    if array.ndim == 0 or array.size == 0:
+        raise InputError(f"{name}: shape {array.shape} given, (…, S) with at least one state expected")
+    width = array.shape[-1]
+    return _distributions(name, array.reshape(-1, width), row_sum_tolerance(given, width)).reshape(array.shape)
 
 
 def _distributions(name: str, rows: Array, precision: float) -> Array:

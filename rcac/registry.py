@@ -449,10 +449,11 @@ def make_uncertainty(problem: Any, given: Any) -> Any:
 
     if not isinstance(given, str | None | Uncertainty):
         expected = f"a set such as KLBall(0.05), or one of {', '.join(uncertainty_names())} expected"
-        raise InputError(f"uncertainty: {type(given).__name__} given, {expected}")
+        shown = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        raise InputError(f"uncertainty: {shown} given, {expected}")
     if not isinstance(given, str | None):
         return given
-    make = uncertainty_set(name := given or "nominal")
+    make = uncertainty_set(name := "nominal" if given is None else given)
     known = {
         key: value
         for key, value in _rows("uncertainty").get(name, {}).items()

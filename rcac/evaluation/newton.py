@@ -156,7 +156,17 @@ def evaluate(
     chosen: Uncertainty = make_uncertainty(problem, uncertainty)
     chosen.check(problem)
     policy = check_policy(problem, policy)
-    return evaluate_checked(problem, policy, chosen, None if warm_start is None else warm_start.warm, tolerance)
+    check_tolerance(tolerance)
+    if warm_start is None:
+        return evaluate_checked(problem, policy, chosen, None, tolerance)
+    if not isinstance(warm_start, Evaluation) or warm_start.q_values.shape != problem.costs.shape:
+        raise InputError(f"warm_start: {warm_start!r} given, an evaluation of costs {problem.costs.shape} expected")
+    return evaluate_checked(problem, policy, chosen, warm_start.warm, tolerance)
+
+
+def check_tolerance(tolerance: Any) -> None:
+    if not (isinstance(tolerance, int | float | np.number) and 0 <= tolerance < np.inf):
+        raise InputError(f"tolerance: {tolerance!r} given, a finite number ≥ 0 expected")
 
 
 def evaluate_checked(

@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 
 from rcac.errors import Infeasible, InputError
 from rcac.evaluation.chains import one_thread
-from rcac.evaluation.newton import MAX_ROUNDS, ROUNDING, error_bounds, evaluate_under, newton
+from rcac.evaluation.newton import MAX_ROUNDS, ROUNDING, check_tolerance, error_bounds, evaluate_under, newton
 from rcac.problem import RCMDP, Array, check_problem
 from rcac.registry import make_uncertainty
 from rcac.uncertainty.base import Uncertainty
@@ -72,8 +72,11 @@ def robust_value_iteration(
     check_problem(problem)
     chosen: Uncertainty = make_uncertainty(problem, uncertainty)
     chosen.check(problem)
-    if not (isinstance(index, int | np.integer) and 0 <= index <= problem.num_constraints):
+    if isinstance(index, bool) or not (
+        isinstance(index, int | np.integer) and 0 <= index <= problem.num_constraints
+    ):
         raise InputError(f"index: {index} given, 0 to {problem.num_constraints} expected")
+    check_tolerance(tolerance)
     if isinstance(chosen, FiniteKernels) and not chosen.rectangular:
         raise InputError("uncertainty: whole kernels are not rectangular, and value iteration needs a rectangular set")
     return _minimise(problem, problem.costs[index], chosen, np.zeros(problem.num_states), tolerance)
@@ -175,6 +178,7 @@ def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     >>> print(f"{-rcac.nominal_optimum(problem).value:.1f}")
     46.6
     """
+    check_problem(problem)
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     units = _units(problem.costs)  # each row of the program has entries of size one
     costs = problem.costs.reshape(problem.num_constraints + 1, -1) / units[:, None]

@@ -205,6 +205,8 @@ def solve(
     check_problem(problem)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed: {seed!r} given, a whole number ≥ 0 expected")
+    if callback is not None and not callable(callback):
+        raise InputError(f"callback: {callback!r} given, a function of a step expected")
     settings = _settings(method, registry.preset(preset, "algo", method) | options)
     policy = None if policy is None else check_policy(problem, policy)
     solvers = make_solvers(problem, make_uncertainty(problem, uncertainty), settings, seed, policy)

@@ -25,7 +25,7 @@ from numba import njit
 from numba.core import event
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Array, Rows, compress
+from rcac.problem import RCMDP, Array, Rows, check_distributions, compress, finite_array
 from rcac.uncertainty.vectorised import SMALL
 
 NEVER = 1e-14  # an action less likely than this is never taken, for those who iterate to a tolerance
@@ -94,6 +94,7 @@ class Uncertainty(ABC):
     """An (s,a)-rectangular set of kernels around the nominal one."""
 
     tolerance: float = 1e-13  # of `sweep`, relative to the span of the values
+    size = "radius"  # the field that may be an array of one number for each row
     rectangular: bool = True  # every row has its own worst case
     smooth: bool = False  # the worst kernel is unique and changes continuously with the values (but at a few of them)
     modulus: float = 1.0  # Lipschitz constant of the worst-case expectation in V; 1 for sets of distributions
@@ -108,12 +109,16 @@ class Uncertainty(ABC):
 
     def check(self, problem: RCMDP) -> None:
         """Reject a problem whose shape does not fit this set's own arrays."""
-        radius = getattr(self, "radius", 0.0)
-        if np.ndim(radius) and np.shape(radius) != (problem.num_states, problem.num_actions):
-            raise InputError(
-                f"radius: shape {np.shape(radius)} given, a number or "
-                f"({problem.num_states}, {problem.num_actions}) expected"
-            )
+        self.check_states(problem.num_states)
+        self._check_size((problem.num_states, problem.num_actions))
+
+    def check_states(self, states: int) -> None:
+        """Reject rows of another length than this set is for."""
+
+    def _check_size(self, expected: tuple[int, ...]) -> None:
+        given = np.shape(getattr(self, self.size, 0.0))
+        if given not in ((), expected):
+            raise InputError(f"{self.size}: shape {given} given, a number or {expected} expected")
 
     def contains_nominal(self, problem: RCMDP) -> bool:
         """Is the nominal kernel in the set, so that no worst case is below the nominal value?"""
@@ -124,16 +129,19 @@ class Uncertainty(ABC):
 
         A radius that is an array belongs to the nominal rows: it has their leading shape.
         """
-        try:
-            values, nominal = np.asarray(values, float), np.asarray(nominal, float)
-        except (TypeError, ValueError):
-            raise InputError("values, nominal: not arrays of numbers, (…, S) expected") from None
-        for name, array in (("values", values), ("nominal", nominal)):
-            if array.ndim == 0 or array.size == 0:
-                raise InputError(f"{name}: shape {array.shape} given, (…, S) with at least one state expected")
+        values, nominal = finite_array("values", values, "(…, S)"), check_distributions("nominal", nominal)
+        if values.ndim == 0 or values.size == 0:
+            raise InputError(f"values: shape {values.shape} given, (…, S) with at least one state expected")
         if values.shape[-1] != nominal.shape[-1]:
             raise InputError(f"values: {values.shape[-1]} states given, nominal has {nominal.shape[-1]}")
-        batch, width = np.broadcast_shapes(values.shape[:-1], nominal.shape[:-1]), values.shape[-1]
+        try:
+            batch, width = np.broadcast_shapes(values.shape[:-1], nominal.shape[:-1]), values.shape[-1]
+        except ValueError:
+            raise InputError(
+                f"values: shape {values.shape} given, one that broadcasts with {nominal.shape} of nominal expected"
+            ) from None
+        self.check_states(width)
+        self._check_size(nominal.shape[:-1])
         flat, rows = values.reshape(-1, width), compress(nominal.reshape(-1, width))
         which_value = np.broadcast_to(np.arange(len(flat)).reshape(values.shape[:-1]), batch).ravel()
         which_row = np.broadcast_to(np.arange(rows.count).reshape(nominal.shape[:-1]), batch).ravel()
@@ -151,12 +159,19 @@ def check_radius(radius: Any, name: str = "radius") -> float | np.ndarray:
         array = np.array(radius, dtype=float)
     except (TypeError, ValueError):
         raise InputError(f"{name}: {radius!r} given, a number ≥ 0 expected") from None
+    if isinstance(radius, bool) or array.size == 0:
+        raise InputError(f"{name}: {radius!r} given, a number ≥ 0 or an array of them expected")
     bad = ~(np.isfinite(array) & (array >= 0))
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"{name}{list(index) if index else ''}: {array[index]} given, a finite number ≥ 0 expected")
     array.flags.writeable = False
     return array if array.ndim else float(array)
+
+
+def check_flag(name: str, given: Any) -> None:
+    if not isinstance(given, bool | np.bool_):
+        raise InputError(f"{name}: {given!r} given, True or False expected")
 
 
 def per_row(radius: float | np.ndarray, rows: Rows) -> np.ndarray:

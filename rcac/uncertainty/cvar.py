@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Rows
+from rcac.problem import Rows
 from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, expectation, per_row, rowwise
 from rcac.uncertainty.nominal import Nominal
 from rcac.uncertainty.sorting import ascending, ranks
@@ -47,6 +47,7 @@ class CVaR(Uncertainty):
     """All q ≤ p/alpha, which keep the support of p; 1 is the nominal model. `alpha` is a number in (0, 1] or (S, A)."""
 
     alpha: float | np.ndarray
+    size = "alpha"
 
     def __post_init__(self) -> None:
         alpha = check_radius(self.alpha, "alpha")
@@ -54,11 +55,6 @@ class CVaR(Uncertainty):
             outside = np.ravel(alpha)[(np.ravel(alpha) <= 0) | (np.ravel(alpha) > 1)]
             raise InputError(f"alpha: {outside[0]} given, probabilities in (0, 1] expected")
         object.__setattr__(self, "alpha", alpha)
-
-    def check(self, problem: RCMDP) -> None:
-        expected = (problem.num_states, problem.num_actions)
-        if np.ndim(self.alpha) and np.shape(self.alpha) != expected:
-            raise InputError(f"alpha: shape {np.shape(self.alpha)} given, a number or {expected} expected")
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         if np.all(np.asarray(self.alpha) == 1):

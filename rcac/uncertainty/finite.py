@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from rcac.errors import InputError
 from rcac.problem import RCMDP, ROUNDED, Rows, compress, row_sum_tolerance
-from rcac.uncertainty.base import Uncertainty, WorstCase
+from rcac.uncertainty.base import Uncertainty, WorstCase, check_flag
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +25,7 @@ class FiniteKernels(Uncertainty):
     union: tuple[Rows, np.ndarray] = field(init=False, repr=False)  # all supports together, and (kernels, nnz) on them
 
     def __post_init__(self) -> None:
+        check_flag("rectangular", self.rectangular)
         if not hasattr(self.kernels, "__len__") or sp.issparse(self.kernels):
             raise InputError(f"kernels: {type(self.kernels).__name__} given, a list of kernels expected")
         if len(self.kernels) == 0:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Rows
+from rcac.problem import Rows
 from rcac.uncertainty.base import Uncertainty, WorstCase, check_radius, per_row
 from rcac.uncertainty.nominal import Nominal
 
@@ -55,10 +55,9 @@ class LinearIPM(Uncertainty):
         moves = self._inverse[1:]  # type: ignore[attr-defined]
         return 1.0 + float(np.max(self.radius, initial=0.0)) * float(np.sum(np.linalg.norm(moves, axis=0)))
 
-    def check(self, problem: RCMDP) -> None:
-        super().check(problem)
-        if len(self.features) != problem.num_states:
-            raise InputError(f"features: {len(self.features)} states given, the problem has {problem.num_states}")
+    def check_states(self, states: int) -> None:
+        if len(self.features) != states:
+            raise InputError(f"features: {len(self.features)} states given, the problem has {states}")
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         radius, inverse = per_row(self.radius, rows), self._inverse  # type: ignore[attr-defined]

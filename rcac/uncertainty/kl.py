@@ -22,7 +22,7 @@ from rcac.errors import InputError
 from rcac.problem import Rows
 from rcac.uncertainty import kl_compiled
 from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, per_row, threading_pays
-from rcac.uncertainty.kl_compiled import CARE, CLOSE, MAX_STEPS, TIE
+from rcac.uncertainty.kl_compiled import CARE, CLOSE, FAR, MAX_STEPS, TIE
 from rcac.uncertainty.vectorised import (
     compiling_pays,
     expectations,
@@ -55,11 +55,11 @@ def _tilt(u: np.ndarray, beta: np.ndarray, rows: Rows, owner: np.ndarray) -> _Ti
     at = row_maxima(np.where(heaviest, u, -np.inf), rows)
     from_there = u - at[:, owner]
     exponent = beta[:, owner] * from_there
-    weights = p * np.exp(np.minimum(exponent, 700.0))
+    weights, grown = p * np.exp(np.minimum(exponent, 700.0)), p * np.expm1(np.minimum(exponent, 700.0))
     if (exponent > 700.0).any():  # p is so small that their product is not
-        weights = np.where(exponent > 700.0, np.exp(np.log(p) + exponent), weights)
-    total = row_sums(weights, rows)
-    excess = row_sums(p * np.expm1(np.minimum(exponent, 700.0)), rows)
+        large = np.exp(np.log(p) + exponent)
+        weights, grown = (np.where(exponent > 700.0, large, entries) for entries in (weights, grown))
+    total, excess = row_sums(weights, rows), row_sums(grown, rows)
     small = np.abs(excess) < 0.5
     log_z = np.where(small, np.log1p(np.where(small, excess, 0.0)), np.log(total))
     mean = row_sums(weights * from_there, rows) / total
@@ -96,7 +96,7 @@ def _ball(values: np.ndarray, rows: Rows, radius: np.ndarray, beta: np.ndarray) 
     unknown = ~done & ~(beta > 0) | (radius < TINY)
     if unknown.any():
         variance = _tilt(u, np.zeros_like(top), rows, owner).variance
-        guess = np.sqrt(2 * radius / np.where(variance > 0, variance, 2 * radius + 1e-300))
+        guess = np.where(variance > 0, np.sqrt(2 * radius) / np.sqrt(np.where(variance > 0, variance, 1.0)), 1.0)
         done |= (radius < TINY) & (guess < GAUSSIAN)
         beta = np.where(unknown, guess, beta)
     beta = np.where(still | full, 0.0, beta)
@@ -112,7 +112,8 @@ def _ball(values: np.ndarray, rows: Rows, radius: np.ndarray, beta: np.ndarray) 
         done |= near | ((hi < np.inf) & (hi - lo <= 4e-16 * hi)) | ((tilted.variance == 0) & (distance <= 0))
         if done.all():
             break
-        between = np.where(lo > 0, np.sqrt(lo) * np.sqrt(np.where(hi < np.inf, hi, 1.0)), 0.1 * hi)
+        lower = np.where(hi > FAR, np.sqrt(np.where(hi < np.inf, hi, 1.0)), 0.1 * hi)
+        between = np.where(lo > 0, np.sqrt(lo) * np.sqrt(np.where(hi < np.inf, hi, 1.0)), lower)
         step = np.where((lo < step) & (step < hi), step, np.where(hi < np.inf, between, 2 * beta))
         beta = np.where(done, beta, step)
     factor = (1.0 + change[:, owner] * tilted.centred) / tilted.total[:, owner]

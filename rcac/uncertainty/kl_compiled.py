@@ -26,6 +26,7 @@ _ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept i
 MAX_STEPS = 200
 TIE = 1e-15  # values this close to the top, relative to the span, are the top
 _BLOCK = 32  # rows that share their scratch memory
+FAR = 1e3  # β that is too large by more than a factor: the Gaussian guess in a row with a tiny top
 CLOSE = 1e-7  # relative: the square of it is what a first-order correction leaves
 CARE = -1.0  # in place of β: this row is for NumPy, because
 SMALL_RADIUS, SMALL_TOP = 1e-6, 1e-280  # the radius, or the mass of the top, is less than this
@@ -81,7 +82,7 @@ def _tilt(p, u, r, beta, e, power, bits):
         e[:] = 1.0
         z, first, second = _moments(p, u, e)
         variance = second / z - (first / z) ** 2
-        beta = np.sqrt(2.0 * r / variance) if variance > 0.0 else -1.0 / np.min(u)
+        beta = np.sqrt(2.0 * r) / np.sqrt(variance) if variance > 0.0 else -1.0 / np.min(u)
     for _ in range(MAX_STEPS):
         _exp(beta, u, e, power, bits)
         z, first, second = _moments(p, u, e)
@@ -105,7 +106,7 @@ def _tilt(p, u, r, beta, e, power, bits):
             elif lo > 0.0:
                 step = np.sqrt(lo) * np.sqrt(hi)
             else:
-                step = 0.1 * hi
+                step = np.sqrt(hi) if hi > FAR else 0.1 * hi
         beta = step
     return beta, z, mean, 0.0, 0.0
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from rcac.errors import InputError
 from rcac.problem import RCMDP, Rows
-from rcac.uncertainty.base import Uncertainty, WorstCase, check_radius
+from rcac.uncertainty.base import Uncertainty, WorstCase, check_flag, check_radius
 from rcac.uncertainty.nominal import Nominal
 
 
@@ -40,6 +40,7 @@ class StateRectangular(Uncertainty):
         if not np.min(weights) > 0:
             raise InputError(f"weights: {np.min(weights)} given, positive numbers expected")
         object.__setattr__(self, "weights", weights)
+        check_flag("within_support", self.within_support)
 
     def check(self, problem: RCMDP) -> None:
         states, actions = problem.num_states, problem.num_actions

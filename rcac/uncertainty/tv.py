@@ -10,7 +10,7 @@ import numpy as np
 from numba import prange
 
 from rcac.problem import Rows
-from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, expectation, per_row, rowwise
+from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_flag, check_radius, expectation, per_row, rowwise
 from rcac.uncertainty.sorting import ascending, ranks
 from rcac.uncertainty.vectorised import compiling_pays, expectations, padded
 
@@ -80,6 +80,7 @@ class TotalVariation(Uncertainty):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", check_radius(self.radius))
+        check_flag("within_support", self.within_support)
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         radius, free = per_row(self.radius, rows), not self.within_support

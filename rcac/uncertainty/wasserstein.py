@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numba import njit, prange
 
 from rcac.errors import InputError
-from rcac.problem import RCMDP, Rows
+from rcac.problem import Rows
 from rcac.uncertainty.base import Uncertainty, WorstCase, blank, check_radius, per_row, rowwise
 from rcac.uncertainty.nominal import Nominal
 
@@ -139,11 +139,10 @@ class Wasserstein(Uncertainty):
         start = np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=size))])
         object.__setattr__(self, "_moves", (start, target[by].astype(np.int32), distance[by]))
 
-    def check(self, problem: RCMDP) -> None:
-        super().check(problem)
-        states = len(self._moves[0]) - 1  # type: ignore[attr-defined]
-        if states != problem.num_states:
-            raise InputError(f"metric: {states} states given, the problem has {problem.num_states}")
+    def check_states(self, states: int) -> None:
+        given = len(self._moves[0]) - 1  # type: ignore[attr-defined]
+        if given != states:
+            raise InputError(f"metric: {given} states given, the problem has {states}")
 
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
         radius, kernel = per_row(self.radius, rows), blank(values, rows, extra=1)[1]

@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from conftest import random_policy, random_problem
 
 import rcac
-from rcac import RCMDP, InputError, evaluate, robust_value_iteration, solve
-from rcac.uncertainty import ChiSquare, FiniteKernels, KLBall, Nominal, TotalVariation
+from rcac import RCMDP, InputError, evaluate, nominal_optimum, robust_value_iteration, solve
+from rcac.uncertainty import ChiSquare, CVaR, FiniteKernels, KLBall, Nominal, TotalVariation, Wasserstein
 
 
 @pytest.fixture
@@ -50,7 +52,28 @@ def test_a_set_by_its_name_has_the_parameters_of_its_file(problem):
         (lambda p: evaluate(p, []), r"policy: shape \(0,\) given"),
         (lambda p: RCMDP.from_rewards(np.zeros((0, 0, 0)), np.zeros((0, 0))), r"reward: shape \(0, 0\) given"),
         (lambda p: RCMDP(p.kernel, np.zeros((0, 4, 2)), [], p.initial, 0.9), r"costs: shape \(0, 4, 2\) given"),
-        (lambda p: KLBall(0.1).worst_case([], []), r"values: shape \(0,\) given"),
+        (lambda p: RCMDP.from_rewards([[1, 2], [3]], np.zeros((2, 1))), "kernel: not an array of numbers"),
+        (lambda p: RCMDP(p.kernel + 0j, p.costs, p.budgets, p.initial, 0.9), "kernel: not an array of numbers"),
+        (lambda p: solve(p, "rsqp", ""), "uncertainty: '' given, one of chi_square"),
+        (lambda p: solve(p, "rsqp", KLBall), r"uncertainty: the class KLBall given, a set such as KLBall\(0.05\)"),
+        (lambda p: solve(p, callback=3), "callback: 3 given, a function of a step expected"),
+        (lambda p: nominal_optimum(p.kernel), "problem: ndarray given, an RCMDP expected"),
+        (lambda p: robust_value_iteration(p, index=True), "index: True given, 0 to 2 expected"),
+        (lambda p: robust_value_iteration(p, tolerance=np.nan), "tolerance: nan given, a finite number ≥ 0 expected"),
+        (lambda p: evaluate(p, np.full((4, 2), 0.5), tolerance="x"), "tolerance: 'x' given, a finite number ≥ 0"),
+        (lambda p: evaluate(p, np.full((4, 2), 0.5), warm_start=5), r"warm_start: 5 given, an evaluation of costs \(3, 4, 2\)"),
+        (lambda p: KLBall(0.1).worst_case([], [1.0]), r"values: shape \(0,\) given"),
+        (lambda p: KLBall(0.1).worst_case([1, 2], []), r"nominal: shape \(0,\) given"),
+        (lambda p: KLBall(0.1).worst_case([1, 2], [0.5, 0.6]), "nominal: sums to 1.1, 1 expected"),
+        (lambda p: KLBall(0.1).worst_case([1, np.nan], [0.5, 0.5]), r"values\[1\]: nan given, a finite number"),
+        (lambda p: KLBall(0.1).worst_case([[1, 2]] * 2, [[0.5, 0.5]] * 3), r"values: shape \(2, 2\) given, one that broadcasts"),
+        (lambda p: KLBall([0.1, 0.2]).worst_case([1, 2], [[0.5, 0.5]] * 3), r"radius: shape \(2,\) given, a number or \(3,\)"),
+        (lambda p: CVaR([0.1, 0.2]).worst_case([1, 2], [0.5, 0.5]), r"alpha: shape \(2,\) given, a number or \(\)"),
+        (lambda p: Wasserstein(0.1, 1 - np.eye(3)).worst_case([1, 2], [0.5, 0.5]), "metric: 3 states given, the problem has 2"),
+        (lambda p: CVaR([]), r"alpha: \[\] given, a number ≥ 0 or an array of them"),
+        (lambda p: KLBall(True), "radius: True given, a number"),
+        (lambda p: TotalVariation(0.1, "no"), "within_support: 'no' given, True or False expected"),
+        (lambda p: FiniteKernels([p.kernel], "no"), "rectangular: 'no' given, True or False expected"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named_on_one_line(problem, call, message):
@@ -87,6 +110,15 @@ def test_a_solution_is_saved_plotted_and_tabulated(problem, tmp_path):
     table = found.to_dataframe()
     assert len(table) == 12
     np.testing.assert_allclose(table["return"], -found.history["returns"][:, 0])
+
+
+@pytest.mark.parametrize("make", [torch.tensor, np.asarray, lambda kernel: [list(rows) for rows in kernel]])
+def test_single_precision_is_known_in_any_container(make, rng):
+    kernel = rng.dirichlet(np.ones(5), size=(5, 2)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        problem = RCMDP.from_rewards(make(kernel), np.zeros((5, 2)))
+    np.testing.assert_allclose(problem.kernel.sum(axis=-1), 1, atol=1e-13)
 
 
 def test_kernels_in_single_precision(rng):

@@ -149,6 +149,11 @@ def test_rows_that_used_to_be_wrong(small, monkeypatch):
     value, _ = KLBall(1.0).worst_case([1, 0.3, 0], [1e-300, 0.5, 0.5])
     assert value == pytest.approx(float(kl_truth([1, 0.3, 0], [1e-300, 0.5, 0.5], 1.0)), abs=1e-14)
     assert 0.3003 < value < 0.3004
+    for least in (1e-308, 5e-324):  # masses below the smallest number that has all its digits
+        for radius in (0.02, 2.0, 200.0):
+            nominal, values = [1.0, 1e-300, least], [-1.0, 0.0, 1.0]
+            value, _ = KLBall(radius).worst_case(values, nominal)
+            assert value == pytest.approx(float(kl_truth(values, nominal, radius)), abs=1e-13)
 
 
 @pytest.mark.parametrize(
