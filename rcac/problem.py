@@ -50,10 +50,8 @@ class Rows(NamedTuple):
 
     def take(self, which: Integers) -> "Rows":
         """The rows with these positions, in this order."""
-        matrix = sp.csr_array((self.data, self.indices, self.indptr), shape=(self.count, self.width))[which]
-        return Rows(
-            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, self.width, self.ids[which]
-        )
+        places, start = self.places(which), np.concatenate([[0], np.cumsum(np.diff(self.indptr)[which])])
+        return Rows(start, self.indices[places], self.data[places], self.width, self.ids[which])
 
     def places(self, which: Integers) -> Integers:
         """Where the entries of these rows are, one row after the other."""

@@ -72,9 +72,7 @@ def robust_value_iteration(
     check_problem(problem)
     chosen: Uncertainty = make_uncertainty(problem, uncertainty)
     chosen.check(problem)
-    if isinstance(index, bool) or not (
-        isinstance(index, int | np.integer) and 0 <= index <= problem.num_constraints
-    ):
+    if isinstance(index, bool) or not (isinstance(index, int | np.integer) and 0 <= index <= problem.num_constraints):
         raise InputError(f"index: {index} given, 0 to {problem.num_constraints} expected")
     check_tolerance(tolerance)
     if isinstance(chosen, FiniteKernels) and not chosen.rectangular:
@@ -114,22 +112,34 @@ def _policy_iteration(
         settled = gamma * residual <= (1 - gamma) * tolerance * scale or residual <= ROUNDING * scale
         if rounds and settled:
             break
-        chosen = problem.rows.take(every * actions + choice)
-        fixed = newton(
-            chosen,
-            cost[every, choice][None, :, None],
-            np.ones((states, 1)),
-            gamma,
-            uncertainty,
-            np.minimum(best, values[0])[None] if rounds else best[None],
-            None,
-            tolerance,
-        )
-        values = fixed.values
+        chosen, own = problem.rows.take(every * actions + choice), cost[every, choice]
+        start = np.minimum(best, values[0]) if rounds else best
+        if isinstance(uncertainty, Nominal):
+            start = _swept(chosen.matrix(), own, gamma, start, tolerance)
+        ones = np.ones((states, 1))
+        values = newton(chosen, own[None, :, None], ones, gamma, uncertainty, start[None], None, tolerance).values
     policy = np.zeros((states, actions))
     policy[every, choice] = 1.0
     error = float(error_bounds(np.array(residual), np.array(scale), gamma, uncertainty))
     return SingleCostOptimum(float(best @ problem.initial), best, policy, error, rounds, settled)
+
+
+SLOW = 0.9  # a sweep that leaves more of the residual's span than this is the last
+
+
+def _swept(chain: sp.csr_array, cost: Array, discount: float, values: Array, tolerance: float) -> Array:
+    """V = c + γPV (S,) by sweeps that are shifted to where their residual is as often above as below 0: as fast as a chain
+    forgets where it began. Up to the tolerance, or to where a sweep gains little and a linear solve has to go on."""
+    last = np.inf
+    while True:
+        image = cost + discount * (chain @ values)
+        residual = image - values
+        high, low = float(residual.max()), float(residual.min())
+        if high - low > SLOW * last:
+            return values
+        values, last = image + discount / (1 - discount) * (high + low) / 2, high - low
+        if discount * last <= (1 - discount) * tolerance * float(np.abs(values).max()):
+            return values
 
 
 def _mixed_policy_iteration(
@@ -158,6 +168,14 @@ class NominalOptimum(NamedTuple):
     occupancy: Array | None  # (S, A), sums to one
 
 
+PRECISE = dict(primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10)
+LINEAR_PROGRAMS: tuple[tuple[str, dict[str, float]], ...] = (("highs", PRECISE), ("highs", {}), ("highs-ipm", {}))
+
+
+class Unsolved(RuntimeError):
+    """A linear program that no method could solve: its numbers are of too different sizes."""
+
+
 def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     """The constrained optimum of the model as it is: the occupancy linear program, solved with HiGHS.
 
@@ -182,19 +200,22 @@ def nominal_optimum(problem: RCMDP) -> NominalOptimum:
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
     units = _units(problem.costs)  # each row of the program has entries of size one
     costs = problem.costs.reshape(problem.num_constraints + 1, -1) / units[:, None]
-    found = linprog(
-        costs[0],
-        A_ub=costs[1:] if problem.num_constraints else None,
-        b_ub=(1 - gamma) * problem.budgets / units[1:] if problem.num_constraints else None,
-        A_eq=_flow(problem),
-        b_eq=(1 - gamma) * problem.initial,
-        method="highs",
-        options=dict(primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10),
-    )
+    for method, options in LINEAR_PROGRAMS:
+        found = linprog(
+            costs[0],
+            A_ub=costs[1:] if problem.num_constraints else None,
+            b_ub=(1 - gamma) * problem.budgets / units[1:] if problem.num_constraints else None,
+            A_eq=_flow(problem),
+            b_eq=(1 - gamma) * problem.initial,
+            method=method,
+            options=options,
+        )
+        if found.status in (0, 2):
+            break
     if found.status == 2:
         return NominalOptimum(False, np.inf, None, None)
     if found.status != 0:
-        raise RuntimeError(f"nominal_optimum: the linear program ended with: {found.message}")
+        raise Unsolved(f"nominal_optimum: the linear program ended with: {found.message}")
     occupancy = np.maximum(found.x.reshape(states, actions), 0)
     visits = occupancy.sum(axis=1, keepdims=True)
     policy = np.where(visits > 0, occupancy / np.where(visits > 0, visits, 1), 1 / actions)
@@ -245,9 +266,12 @@ def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:
             doubt = f"{shown}; not proved: the error of the former is up to {least.value - least.proven:.2g}"
     nominal = None
     if uncertainty.contains_nominal(problem) and problem.num_states * problem.num_actions <= PROGRAM_SIZE:
-        optimum = nominal_optimum(problem)
-        nominal = optimum.value if optimum.feasible else None
-        if not optimum.feasible:
+        try:
+            optimum = nominal_optimum(problem)
+        except Unsolved:  # one bound fewer
+            optimum = None
+        nominal = optimum.value if optimum and optimum.feasible else None
+        if optimum and not optimum.feasible:
             shown = (
                 "no policy meets all budgets together, not even in the nominal model (its linear program is infeasible)"
             )

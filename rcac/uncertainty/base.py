@@ -112,7 +112,7 @@ class Uncertainty(ABC):
         self.check_states(problem.num_states)
         self._check_size((problem.num_states, problem.num_actions))
 
-    def check_states(self, states: int) -> None:
+    def check_states(self, states: int) -> None:  # noqa: B027
         """Reject rows of another length than this set is for."""
 
     def _check_size(self, expected: tuple[int, ...]) -> None:
@@ -170,7 +170,7 @@ def check_radius(radius: Any, name: str = "radius") -> float | np.ndarray:
 
 
 def check_flag(name: str, given: Any) -> None:
-    if not isinstance(given, bool | np.bool_):
+    if not (isinstance(given, int | np.bool_) and given in (0, 1)):
         raise InputError(f"{name}: {given!r} given, True or False expected")
 
 
@@ -280,6 +280,10 @@ def _chain(policy, indptr, indices, data, start, states, out):
 def expectation(v, indices, p):
     """Σ p_j v[indices_j]: the one way a nominal expectation is added up, so that radius 0 is nominal to the bit."""
     total = 0.0
-    for j in range(len(p)):
-        total += p[j] * v[indices[j]]
+    if len(p) == len(v):  # every state, in order
+        for j in range(len(p)):
+            total += p[j] * v[j]
+    else:
+        for j in range(len(p)):
+            total += p[j] * v[indices[j]]
     return total

@@ -1,6 +1,7 @@
 """Robust value iteration against brute force over policies; the occupancy linear program against known optima."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from conftest import every_set, random_policy, random_problem
 from tabular.global_search import returns_of
 
 from rcac import RCMDP, Infeasible, InputError, evaluate, nominal_optimum, robust_value_iteration, solve
+from rcac.tabular import bounds as bounds_module
 from rcac.tabular.bounds import bounds, one_adversary
 from rcac.uncertainty import ChiSquare, FiniteKernels, KLBall, KLPenalty, LinearIPM, Nominal, TotalVariation
 
@@ -187,6 +189,29 @@ def test_what_did_not_settle_proves_nothing(rng, monkeypatch):
     found = bounds(problem, TotalVariation(0.1))
     assert "not proved" in found.doubt
     assert found.shown(np.ones(2))["infeasibility"] == found.doubt
+
+
+@pytest.mark.parametrize("failures", [1, 2, 9])
+def test_a_linear_program_that_cannot_be_solved_is_tried_otherwise_and_costs_one_bound_at_most(
+    failures, rng, monkeypatch
+):
+    """HiGHS gives up on some programs with discounts near 1 and costs of very different sizes."""
+    problem = budgeted(random_problem(rng), [5.0])
+    before, calls, right = solve(problem, "rsqp", KLBall(0.1)), [], bounds_module.linprog
+
+    def give_up(*args, **options):
+        calls.append(options["method"])
+        return SimpleNamespace(status=4, message="unknown") if len(calls) <= failures else right(*args, **options)
+
+    monkeypatch.setattr(bounds_module, "linprog", give_up)
+    found = solve(problem, "rsqp", KLBall(0.1))
+    np.testing.assert_array_equal(found.policy, before.policy)
+    if failures < 9:
+        assert found.bounds.nominal == pytest.approx(before.bounds.nominal, rel=1e-6)
+        return
+    assert found.bounds.nominal is None
+    with pytest.raises(RuntimeError, match="nominal_optimum: the linear program ended with: unknown"):
+        nominal_optimum(problem)
 
 
 def test_budgets_that_cannot_be_met_together(rng):
