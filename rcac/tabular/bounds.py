@@ -112,12 +112,14 @@ def _policy_iteration(
         settled = gamma * residual <= (1 - gamma) * tolerance * scale or residual <= ROUNDING * scale
         if rounds and settled:
             break
-        chosen, own = problem.rows.take(every * actions + choice), cost[every, choice]
-        start = np.minimum(best, values[0]) if rounds else best
+        own, start, ready = cost[every, choice], np.minimum(best, values[0]) if rounds else best, False
         if isinstance(uncertainty, Nominal):
-            start = _swept(chosen.matrix(), own, gamma, start, tolerance)
-        ones = np.ones((states, 1))
-        values = newton(chosen, own[None, :, None], ones, gamma, uncertainty, start[None], None, tolerance).values
+            chain = problem.kernel[every * actions + choice] if problem.sparse else problem.kernel[every, choice]
+            start, ready = _swept(chain, own, gamma, start, tolerance)
+        values = start[None]
+        if not ready:
+            chosen, ones = problem.rows.take(every * actions + choice), np.ones((states, 1))
+            values = newton(chosen, own[None, :, None], ones, gamma, uncertainty, values, None, tolerance).values
     policy = np.zeros((states, actions))
     policy[every, choice] = 1.0
     error = float(error_bounds(np.array(residual), np.array(scale), gamma, uncertainty))
@@ -127,19 +129,21 @@ def _policy_iteration(
 SLOW = 0.9  # a sweep that leaves more of the residual's span than this is the last
 
 
-def _swept(chain: sp.csr_array, cost: Array, discount: float, values: Array, tolerance: float) -> Array:
-    """V = c + γPV (S,) by sweeps that are shifted to where their residual is as often above as below 0: as fast as a chain
-    forgets where it began. Up to the tolerance, or to where a sweep gains little and a linear solve has to go on."""
+def _swept(
+    chain: Array | sp.csr_array, cost: Array, discount: float, values: Array, tolerance: float
+) -> tuple[Array, bool]:
+    """V = c + γPV (S,) by sweeps that are shifted to where their residual is as far above as below 0: as fast as a chain
+    forgets where it began. To the tolerance, or to where a sweep gains so little that a linear solve has to go on."""
     last = np.inf
     while True:
         image = cost + discount * (chain @ values)
         residual = image - values
         high, low = float(residual.max()), float(residual.min())
         if high - low > SLOW * last:
-            return values
+            return values, False
         values, last = image + discount / (1 - discount) * (high + low) / 2, high - low
         if discount * last <= (1 - discount) * tolerance * float(np.abs(values).max()):
-            return values
+            return values, True
 
 
 def _mixed_policy_iteration(
@@ -266,6 +270,7 @@ def bounds(problem: RCMDP, uncertainty: Uncertainty) -> Bounds:
             doubt = f"{shown}; not proved: the error of the former is up to {least.value - least.proven:.2g}"
     nominal = None
     if uncertainty.contains_nominal(problem) and problem.num_states * problem.num_actions <= PROGRAM_SIZE:
+        optimum: NominalOptimum | None
         try:
             optimum = nominal_optimum(problem)
         except Unsolved:  # one bound fewer

@@ -270,37 +270,83 @@ def discrete_dp(error=0.0):
             self.kernel = (Q if s_indices is None else Q.toarray()[order]).reshape(*shape, -1)
 
         def solve(self, method, epsilon, max_iter):
-            v = np.zeros(len(self.reward))
-            for _ in range(3000):
-                v = (self.reward + self.beta * self.kernel @ v).max(axis=1)
-            return SimpleNamespace(v=v + error)
+            return SimpleNamespace(v=largest_values(self.reward, self.kernel, self.beta) + error)
 
     return SimpleNamespace(DiscreteDP=DiscreteDP)
 
 
+def largest_values(reward, kernel, discount):
+    """By plain value iteration: reward (S, A), kernel (S, A, S)."""
+    v = np.zeros(len(reward))
+    for _ in range(3000):
+        v = (reward + discount * kernel @ v).max(axis=1)
+    return v
+
+
+class MdpsolverModel:
+    """mdpsolver's interface: lists of probabilities and states."""
+
+    def mdp(self, discount, rewards, tranMatProbs, tranMatColumns):
+        kernel = np.zeros((len(rewards), len(rewards[0]), len(rewards)))
+        for s, a in np.ndindex(kernel.shape[:2]):
+            kernel[s, a, tranMatColumns[s][a]] = tranMatProbs[s][a]
+        self.problem = np.array(rewards), kernel, discount
+
+    def solve(self, algorithm, tolerance):
+        self.values = largest_values(*self.problem)
+
+    def getValueVector(self):
+        return self.values.tolist()
+
+
+class ModifiedPolicyIteration:
+    """pymdptoolbox's interface: a matrix for each action; values are right up to a constant."""
+
+    def __init__(self, transitions, reward, discount, epsilon):
+        kernel = np.stack([t if isinstance(t, np.ndarray) else t.toarray() for t in transitions], axis=1)
+        self.problem, self.V = (reward, kernel, discount), np.zeros(len(reward))
+
+    def run(self):
+        self.V = tuple(largest_values(*self.problem) + 3.0)
+
+
+def stand_ins(monkeypatch, error=0.0):
+    modules = {
+        "quantecon": SimpleNamespace(),
+        "quantecon.markov": discrete_dp(error),
+        "mdpsolver": SimpleNamespace(model=MdpsolverModel),
+        "mdptoolbox": SimpleNamespace(),
+        "mdptoolbox.mdp": SimpleNamespace(PolicyIterationModified=ModifiedPolicyIteration),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
 @pytest.mark.parametrize("installed", [True, False])
-def test_nominal_optima_beside_quantecon(monkeypatch, installed):
-    """With QuantEcon where it is there, and with a stand-in for it."""
-    if not installed or find_spec("quantecon") is None:
-        monkeypatch.setitem(sys.modules, "quantecon", SimpleNamespace())
-        monkeypatch.setitem(sys.modules, "quantecon.markov", discrete_dp())
+def test_nominal_optima_beside_their_peers(monkeypatch, installed):
+    """With the packages where they are there, and with stand-ins for them."""
+    if not installed or not all(map(find_spec, ("quantecon", "mdpsolver", "mdptoolbox"))):
+        stand_ins(monkeypatch)
     rows = nominal.measure((8, 12))
-    assert len({row.name for row in rows}) == len(rows) == 6
+    assert len({row.name for row in rows}) == len(rows) == 10
     assert all(row.ratio > 0 for row in rows)
 
 
 def test_another_answer_of_quantecon_is_noticed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "quantecon", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "quantecon.markov", discrete_dp(error=1e-5))
-    with pytest.raises(AssertionError, match="QuantEcon's policy_iteration differs by"):
+    stand_ins(monkeypatch, error=1e-5)
+    with pytest.raises(AssertionError, match="QuantEcon's policy iteration differs by"):
         nominal.measure((8, 12))
 
 
 def test_absent_peers_are_named_and_nothing_fails(monkeypatch):
-    for module in ("cvxpy", "quantecon", "quantecon.markov", "stable_baselines3"):
+    nominals = ("quantecon", "quantecon.markov", "mdpsolver", "mdptoolbox", "mdptoolbox.mdp")
+    for module in ("cvxpy", *nominals, "stable_baselines3"):
         monkeypatch.setitem(sys.modules, module, None)
-    for rows, peer in ((inner.measure(5, 20, 3), "cvxpy"), (nominal.measure((8, 12)), "QuantEcon")):
-        assert {row.peer for row in rows} == {f"n/a: {peer} is not installed (extra `peers`)"}
+    for rows, peers in (
+        (inner.measure(5, 20, 3), {"cvxpy"}),
+        (nominal.measure((8, 12)), {"QuantEcon", "mdpsolver", "pymdptoolbox"}),
+    ):
+        assert {row.peer for row in rows} == {absent(peer) for peer in peers}
         assert all(np.isfinite(row.value) and row.ratio is None for row in rows)
     for name in ("steps_per_second", "time_to_solve"):
         monkeypatch.setattr(training, name, lambda *arguments, **settings: 2.0)

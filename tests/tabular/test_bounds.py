@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import every_set, random_policy, random_problem
 from tabular.global_search import returns_of
 
@@ -31,6 +32,23 @@ def test_robust_value_iteration_against_every_deterministic_policy(name, rng):
             assert evaluate(problem, found.policy, uncertainty).returns[index] == pytest.approx(best, abs=1e-7)
             for _ in range(20):  # nor does a random policy do better
                 assert evaluate(problem, random_policy(rng, problem), uncertainty).returns[index] >= best - 1e-7
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_nominal_value_iteration_of_chains_that_forget_where_they_began_and_of_cycles(forgets, sparse, rng):
+    states = 12
+    kernel = rng.dirichlet(np.ones(states), size=(states, 2))
+    if not forgets:
+        kernel = np.eye(states)[(np.arange(states)[:, None] + [1, 3]) % states]
+    costs, start = rng.normal(size=(1, states, 2)), np.full(states, 1 / states)
+    problem = RCMDP(sp.csr_array(kernel.reshape(-1, states)) if sparse else kernel, costs, [], start, 0.999)
+    found = robust_value_iteration(problem)
+    chain = np.einsum("sa,sat->st", found.policy, kernel)
+    exact = np.linalg.solve(np.eye(states) - 0.999 * chain, np.einsum("sa,sa->s", found.policy, costs[0]))
+    np.testing.assert_allclose(found.values, exact, atol=found.error_bound)
+    assert (exact <= (costs[0] + 0.999 * kernel @ exact).min(axis=1) + 1e-9).all()  # no action is better
+    assert found.settled
 
 
 def test_robust_value_iteration_bounds_its_error(rng):
