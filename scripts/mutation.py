@@ -38,10 +38,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARE = 0.9
 MOST = 20.0  # seconds of tests for a mutant
+SLOW = 30  # seconds after which a test is left out, by the clock
 LOADED = ("torch", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats", "gymnasium.vector", "numba", "hypothesis")
 LOADED = (*LOADED, "omegaconf", "hydra", "rich.progress", "matplotlib.figure", "safetensors.numpy", "filelock")
 CONCERNED = {  # tests of each file, or of the files of a folder
-    "rcac/switch.py": ["tests/test_switch.py", "tests/deep/test_switching.py", "tests/tabular/test_solvers.py"],
+    "rcac/switch.py": ["tests/test_switch.py", "tests/deep/test_switching.py", "tests/deep/test_update.py"],
     "rcac/deep/steps": ["tests/deep/test_steps.py", "tests/deep/test_update.py"],
     "rcac/deep/trainer.py": ["tests/deep/test_update.py", "tests/deep/test_trainer.py", "tests/deep/test_adversary.py"],
     "rcac/tabular/rsqp.py": ["tests/tabular/test_solvers.py", "tests/tabular/test_solve.py"],
@@ -216,7 +217,8 @@ def run(tree: Path, tests: list[str], plugin: Any, seconds: float, log: Path) ->
         code = 99
         try:
             flags = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0", "-o", "timeout=0"]
-            flags = flags[isinstance(plugin, Trace) :]
+            if isinstance(plugin, Trace):  # every test, but none that takes long
+                flags = [*flags[1:-1], f"timeout={SLOW}"]
             code = int(pytest.main([*flags, *tests], [plugin]))
             if isinstance(plugin, Trace):
                 lines = {name: {f: sorted(n) for f, n in found.items()} for name, found in plugin.lines.items()}
