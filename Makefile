@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: train test test-slow test-ray test-python lint docs reproduce benchmark tensorboard clean
+.PHONY: train test test-slow test-ray test-python mutation lint docs reproduce benchmark tensorboard clean
 
 train: $(VENV)/.installed
 	$(BIN)/python $(if $(ARGS),scripts/train.py $(ARGS),scripts/tour.py)
@@ -18,6 +18,10 @@ test-slow: $(VENV)/.installed
 # Ray brings many packages of its own: they get an environment of their own.
 test-ray: .venv-ray/.installed
 	.venv-ray/bin/python -m pytest -m ray $(ARGS) tests/config
+
+# A sample of small changes to the code: does a test fail? ARGS="--only rcac/switch.py --count 50".
+mutation: $(VENV)/.installed
+	$(BIN)/python scripts/mutation.py $(ARGS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -51,14 +51,18 @@ def space_from_card(card: dict[str, Any]) -> gym.Space:
     raise InputError(f"space: {kind!r} given, {KINDS} expected")
 
 
+def _size(card: dict[str, Any]) -> int:
+    """How much memory it asks for, in numbers; its parts, if it has any, together."""
+    parts = card.get("spaces", {})
+    inner = sum(map(_size, parts.values() if isinstance(parts, dict) else parts))
+    shape, values = card.get("shape", []), np.ravel(card.get("n", 0)).tolist()
+    if not all(type(n) is int and n >= 0 for n in (*shape, *values)) or len(shape) > 32:
+        return LARGEST + 1
+    return inner + max(math.prod(shape), sum(values))
+
+
 def _check_size(card: dict[str, Any]) -> None:
-    shape, values = card.get("shape", []), card.get("n", 0)
-    whole = [n for n in (*shape, *np.ravel(values).tolist()) if isinstance(n, int) and n >= 0]
-    if (
-        len(whole) != len(shape) + np.size(values)
-        or math.prod(shape) > LARGEST
-        or sum(np.ravel(values).tolist()) > LARGEST
-    ):
+    if _size(card) > LARGEST:
         raise InputError(f"space: {str(card)[:100]} given, at most {LARGEST} numbers or values expected")
 
 

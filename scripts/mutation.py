@@ -303,7 +303,9 @@ def judge(tree: Path, sample: list[tuple[Mutant, list[str]]]) -> int:
         chosen = sorted({name.split("::")[0] for name in tests})
         code = run(tree, chosen, Chosen(tests), 60 + 3 * seconds, tree / "log") if tests else 0
         (tree / mutant.file).write_text(original)
-        verdict = "SURVIVED" if code == 0 else "took too long" if code in (-signal.SIGKILL, -signal.SIGXCPU) else "caught"
+        verdict = (
+            "SURVIVED" if code == 0 else "took too long" if code in (-signal.SIGKILL, -signal.SIGXCPU) else "caught"
+        )
         line = f"{mutant.file}:{mutant.line}: {mutant.before}  →  {mutant.after}"
         print(f"{number}/{len(sample)} {verdict} ({len(tests)} tests) {line}", flush=True)
         if code == 0:

@@ -30,7 +30,7 @@ class DeepBackend:
         self, observations: Any, rng: np.random.Generator | None, memory: Memory | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, Memory | None]:
         rows = self._rows(observations, memory, starts)
-        outputs = self.outputs(rows)
+        outputs = self._outputs(rows)
         if rng is None:
             own = self.distribution.mode(outputs)
         else:
@@ -41,7 +41,15 @@ class DeepBackend:
     def probabilities(self, observations: Any, memory: Memory | None) -> np.ndarray:
         if not isinstance(self.distribution, Categorical):
             raise InputError(f"probabilities: the actions are {self.actions.space}, a Discrete space expected")
-        return self.distribution.probabilities(self.outputs(self._rows(observations, memory, None)))
+        return self.distribution.probabilities(self._outputs(self._rows(observations, memory, None)))
+
+    def _outputs(self, rows: np.ndarray) -> np.ndarray:
+        """Of the network; weights that are finite, but huge, can still make NaN of an observation."""
+        with np.errstate(all="ignore"):
+            outputs = self.outputs(rows)
+        if not np.isfinite(outputs).all():
+            raise InputError("policy: its network returned a number that is not finite, weights of usual size expected")
+        return outputs
 
     def _rows(self, observations: Any, memory: Memory | None, starts: np.ndarray | None) -> np.ndarray:
         try:

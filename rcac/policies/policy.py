@@ -171,6 +171,9 @@ class TableBackend:
         self.table = table = state.tensors["policy"]
         if table.ndim != 2 or not (table >= 0).all() or not (np.abs(table.sum(axis=1) - 1) <= ROW_SUM_TOLERANCE).all():
             raise InputError(f"policy: shape {table.shape} given, an array (S, A) of distributions expected")
+        sizes = [state.data["spaces"][name].get("n") for name in Spaces._fields]
+        if any(size not in (None, own) for size, own in zip(sizes, table.shape, strict=True)):
+            raise InputError(f"policy: shape {table.shape} given, {tuple(sizes)} expected by its spaces")
         self.edges = np.cumsum(table, axis=1)
 
     def _states(self, observations: Any) -> np.ndarray:

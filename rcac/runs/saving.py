@@ -35,7 +35,13 @@ class Checkpoints(Callback):
     def resume(self, learner: Learner) -> list[str]:
         """Load the newest whole checkpoint; says which ones were not, a line each."""
         loaded = checkpoint.load_latest(self._folder, self.identity)
-        learner.load(loaded.state)
+        try:
+            learner.load(loaded.state)
+        except InputError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+            expected = f"one that rcac {__version__} wrote as it is installed here expected"
+            raise InputError(f"checkpoint {loaded.position}: its state is another's ({error!r}), {expected}") from error
         if learner.position != loaded.position:
             raise InputError(f"checkpoint {loaded.position}: its state has position {learner.position}")
         checkpoint.set_aside_after(self._folder, loaded.position)

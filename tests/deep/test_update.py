@@ -132,3 +132,17 @@ def test_crpo_and_the_epigraph_have_a_tolerance_and_its_end_belongs_to_it():
         switch.weights(np.array([-2.0 + worst, 0.0]), budgets)
         assert switch.bisection == (Bisection(-4.0, -2.0) if reached else Bisection(-2.0, 0.0))
         assert switch.merit(np.array([-1.0, 4.5]), budgets) == (0.0, -1.0)
+
+
+def test_no_policy_is_a_candidate_before_the_window_is_full(monkeypatch):
+    known = []
+    monkeypatch.setattr(Trainer, "_propose", lambda trainer: known.append(len(trainer.episodes.finished)))
+    settings = DeepSettings(**{**TINY, "window": 6, "rollout_length": 16, "total_steps": 256})
+    trainer, finished = Trainer(NoisyCartPoleVector(2), [3.0], settings, 0, 5), []
+    trainer.actor_step = lambda inputs: ActorUpdate(True, 0.0, 0.0)
+    while not trainer.finished:
+        trainer.step()
+        finished.append(len(trainer.episodes.finished))
+    assert any(0 < count < 6 for count in finished)  # some ended before
+    assert known
+    assert set(known) == {6}

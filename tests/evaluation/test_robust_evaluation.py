@@ -74,6 +74,14 @@ def test_whole_kernels_take_one_kernel_for_all_states(rng):
     assert np.all(rectangular.returns >= found.returns - 1e-12)
 
 
+def test_the_error_of_whole_kernels_is_at_most_the_largest(rng, monkeypatch):
+    problem = random_problem(rng)
+    bounds = iter([0.25, 1.0, 0.5])
+    monkeypatch.setattr(rcac.evaluation.newton, "error_bounds", lambda *_: np.full(2, next(bounds)))
+    found = evaluate(problem, random_policy(rng, problem), named_set("whole_kernels", problem, rng))
+    assert found.error_bounds.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("name", SET_NAMES)
 def test_the_worst_kernels_attain_the_returns_and_the_occupancy_is_theirs(name, rng):
     """Evaluate each worst kernel as a plain Markov chain: same J (up to the price of a penalty), d by power series."""

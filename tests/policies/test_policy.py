@@ -286,6 +286,14 @@ def test_weights_that_cannot_act_are_refused(name, value):
         Policy(state)
 
 
+def test_weights_that_are_finite_but_huge_do_not_act():
+    state = policy_of()
+    for name in ("head.weight", "head.bias"):
+        state.tensors[name][...] = 3e38
+    with pytest.raises(InputError, match="policy: its network returned a number that is not finite"):
+        Policy(state).batch(observations(4))
+
+
 def test_arrays_of_another_shape_are_refused():
     state = policy_of()
     tensors = {**state.tensors, "head.bias": np.zeros(3, np.float32)}
@@ -365,6 +373,19 @@ def test_what_cannot_be_exported(folder, tmp_path):
 )
 def test_spaces_come_back(space):
     assert space_from_card(json.loads(json.dumps(space_card(space), allow_nan=False))) == space
+
+
+def test_no_memory_is_asked_for_what_cannot_be():
+    box = {"type": "Box", "shape": [1 << 25], "dtype": "float32", "low": [0.0], "high": [1.0]}
+    for card in (
+        box | {"shape": [1000000, 1000000]},
+        {"type": "Dict", "spaces": {"a": box, "b": box, "c": box}},
+        {"type": "Tuple", "spaces": [{"type": "Tuple", "spaces": [box, box]}, box]},
+        {"type": "Discrete", "n": True, "start": 0},
+        {"type": "MultiDiscrete", "n": [1 << 25] * 3, "start": [0] * 3},
+    ):
+        with pytest.raises(InputError, match=r"^space: .* at most 67108864 numbers or values expected"):
+            space_from_card(card)
 
 
 def test_other_spaces_are_refused():
@@ -449,6 +470,13 @@ def test_a_foreign_card(folder, change):
 def test_a_table_that_is_no_policy(table):
     with pytest.raises(InputError, match=r"policy: shape .* given, an array \(S, A\) of distributions expected"):
         Policy(State({"policy": table}, CARD))
+
+
+@pytest.mark.parametrize("more", [(1, 0), (0, 1)])
+def test_a_table_of_other_spaces(more):
+    states, actions = np.add(TABLE.shape, more)
+    with pytest.raises(InputError, match=r"policy: shape .* given, \(.*\) expected by its spaces"):
+        Policy(State({"policy": np.full((states, actions), 1 / actions)}, CARD))
 
 
 def test_arrays_without_a_policy(folder):

@@ -28,9 +28,9 @@ from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.progress import ProgressView, score_text
 from rcac.runs.folder import RunFolder
 from rcac.runs.loop import Callback, Outcome, TrainingStopped
-from rcac.runs.saving import rank
+from rcac.runs.saving import Checkpoints, rank
 from rcac.runs.signals import StopRequest
-from rcac.learner import Step, Term
+from rcac.learner import State, Step, Term
 
 TESTS = Path(__file__).parents[1]
 FULL_IDENTITY = {"rcac": rcac.__version__, **IDENTITY}
@@ -249,6 +249,15 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, unin
     )
     assert state_hash(learner.state()) == state_hash(uninterrupted[0].state())
     assert rows_without_time(folder) == rows_without_time(uninterrupted[1])
+
+
+def test_a_state_of_another_learner_is_one_line(tmp_path):
+    """Whole, and of this run by its identity, but written by other code, or by somebody."""
+    kept = Checkpoints(tmp_path, IDENTITY, 10, 2)
+    for state in (State({}, {}), State({"x": np.zeros(3), "best": np.zeros(4)}, {"position": 10, "best_return": 0, "rng": 1})):
+        checkpoint.save(tmp_path, 10, state, identity=kept.identity, keep=2)
+        with pytest.raises(InputError, match="checkpoint 10: its state is another's"):
+            kept.resume(ToyLearner(total=20))
 
 
 @pytest.mark.parametrize("key", ["env", "algo", "rcac"])
