@@ -103,7 +103,7 @@ def test_crpo_at_its_tolerance():
     assert CRPO().weights(RETURNS, RETURNS[1:]).tolist() == [1, 0, 0]
     assert CRPO().weights(RETURNS[:1], BUDGETS[:0]).tolist() == [1]
     assert CRPO().weights(RETURNS[:2], BUDGETS[:1]).tolist() == [0, 1]
-    assert CRPO().weights(RETURNS, BUDGETS + [5, -1]).tolist() == [0, 0, 1]
+    assert CRPO().weights(RETURNS, BUDGETS + np.array([5.0, -1.0])).tolist() == [0, 0, 1]
     assert CRPO().tolerance == 0.0
     for bad in (-0.1, np.inf):
         with pytest.raises(InputError):
