@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from rcac import __version__
 from rcac.errors import InputError, needs
@@ -66,7 +66,7 @@ def _warned_once() -> Iterator[None]:
             print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        warnings.showwarning = cast(Any, show)
+        warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 

@@ -72,7 +72,8 @@ class Surrogate(Switch):
             raise InputError(f"slack: {self.slack} given, a finite number ≥ 0 expected")
 
     def terms(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        return np.concatenate([returns[:1] / self.lam, returns[1:] - budgets + self.slack])
+        terms: np.ndarray = np.concatenate([returns[:1] / self.lam, returns[1:] - budgets + self.slack])
+        return terms
 
     def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         index = int(np.argmax(self.terms(returns, budgets)))
@@ -95,7 +96,8 @@ class Complement(Switch):
         self.largest = 0.0 if largest is None else largest  # r_max
 
     def _shifted(self, returns: np.ndarray) -> np.ndarray:
-        return returns + one_hot(0, len(returns), self.largest * self.steps)
+        shifted: np.ndarray = returns + one_hot(0, len(returns), self.largest * self.steps)
+        return shifted
 
     def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         return self.inner.weights(self._shifted(returns), budgets)
@@ -151,7 +153,8 @@ class Epigraph(Switch):
     level: float
 
     def terms(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        return returns - np.concatenate([[self.level], budgets])
+        terms: np.ndarray = returns - np.concatenate([[self.level], budgets])
+        return terms
 
     def weights(self, returns: np.ndarray, budgets: np.ndarray) -> np.ndarray:
         return one_hot(int(np.argmax(self.terms(returns, budgets))), len(returns))
@@ -210,7 +213,8 @@ class Lagrangian(Switch):
         self.integral = np.clip(self.integral + self.rate * self.ki * error, 0.0, self.largest)
         self.multipliers = np.clip(self.kp * error + self.integral + self.kd * rise, 0.0, self.largest)
         self.previous = error
-        return np.concatenate([[1.0], self.multipliers]) / (1.0 + self.multipliers.sum())
+        weights: np.ndarray = np.concatenate([[1.0], self.multipliers]) / (1.0 + self.multipliers.sum())
+        return weights
 
     def merit(self, returns: np.ndarray, budgets: np.ndarray) -> tuple[float, ...]:
         return CRPO(self.tolerance).merit(returns, budgets)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from state_hash import state_hash
 
 import rcac
 from rcac import cli, registry
 from rcac.deep.settings import DeepSettings
 from rcac.errors import InputError
 from rcac.runs.config import checked
-from rcac.runs.encoding import state_hash
 from rcac.runs.folder import RunFolder
 from rcac.runs.loggers.csv import read_metrics
 

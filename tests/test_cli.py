@@ -19,6 +19,7 @@ import torch
 import yaml
 from fragile_package import TINY as FRAGILE
 from fragile_package import install
+from state_hash import state_hash as hash_of_state
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import rcac
@@ -27,7 +28,7 @@ from rcac.config.compose import compose
 from rcac.deep.trainer import Trainer
 from rcac.envs.replay import Replay
 from rcac.policies import command as evaluation
-from rcac.runs import checkpoint, encoding
+from rcac.runs import checkpoint
 from rcac.runs import train as training
 from rcac.runs.environments import open_env
 from rcac.runs.loggers.csv import read_metrics
@@ -74,7 +75,7 @@ def state_hash(folder: Path) -> str:
     """Of the last checkpoint, whatever run it belongs to."""
     path = checkpoint.latest(folder)
     identity = json.loads((path / "manifest.json").read_text())["identity"]
-    return encoding.state_hash(checkpoint.load(path, identity))
+    return hash_of_state(checkpoint.load(path, identity))
 
 
 # A whole run

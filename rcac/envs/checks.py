@@ -14,6 +14,14 @@ def check_integer(name: str, value: Any, minimum: int) -> int:
     return int(value)
 
 
+def final_infos(done: np.ndarray, observations: np.ndarray, infos: dict[str, Any]) -> dict[str, Any]:
+    """What the copies that are `done` (n,) ended with, in Gymnasium's form, where a step resets them at once."""
+    final = np.full(len(done), None, dtype=object)
+    for index in done.nonzero()[0]:
+        final[index] = observations[index].copy()
+    return {"final_obs": final, "_final_obs": done.copy(), "final_info": infos, "_final_info": done.copy()}
+
+
 def check_probability(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InputError(f"{name}: {value!r} given, a probability in [0, 1] expected")

@@ -21,6 +21,8 @@ class StepsLost(VectorWrapper):
         self.same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
         self.elapsed = np.zeros(env.num_envs, dtype=np.int64)  # (n,) steps of the present episodes
         self.resetting = np.zeros(env.num_envs, dtype=bool)  # (n,) copies that the next step resets
+        if hasattr(env, "get_state"):  # it can be saved in the middle of an episode
+            self.get_state, self.set_state = self._get_state, self._set_state
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.elapsed[:], self.resetting[:] = 0, False
@@ -55,13 +57,6 @@ class StepsLost(VectorWrapper):
         else:
             rows = first.reshape(len(lost), -1)
         return {**infos, "costs": np.column_stack([rows, lost]), "_costs": present}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("get_state", "set_state") and hasattr(self.env, name):  # only where there is one
-            return getattr(self, f"_{name}")
-        if name.startswith("_") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
     def _get_state(self) -> dict[str, Any]:
         own = {"lost.elapsed": self.elapsed.copy(), "lost.resetting": self.resetting.copy()}

@@ -3,7 +3,6 @@
 Decoding trusts nothing: whatever is not exactly what encoding writes is `Damaged`.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -91,12 +90,3 @@ def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
         return kind(text)
 
     return parse
-
-
-def state_hash(state: State) -> str:
-    """SHA-256 of every array (name, dtype, shape, bytes) and of the plain data, in the order of their names."""
-    digest = hashlib.sha256(json.dumps(state.data, sort_keys=True).encode())
-    for name in sorted(state.tensors):
-        array = np.asarray(state.tensors[name], order="C")
-        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode() + array.tobytes())
-    return digest.hexdigest()

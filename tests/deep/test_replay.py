@@ -4,6 +4,7 @@ uninterrupted one."""
 import gymnasium as gym
 import numpy as np
 import pytest
+from state_hash import state_hash
 
 from rcac.deep.settings import DeepSettings
 from rcac.deep.trainer import Trainer
@@ -12,7 +13,6 @@ from rcac.envs.rebuilt import Rebuilt
 from rcac.envs.replay import Replay
 from rcac.runs import environments
 from rcac.runs.config import Env
-from rcac.runs.encoding import state_hash
 
 TINY = dict(
     total_steps=40 * 20, num_envs=4, rollout_length=10, actor_hidden=[8], critic_hidden=[8], window=4, trials=1,

@@ -22,7 +22,7 @@ from rcac.errors import InputError
 from rcac.learner import State
 from rcac.runs import checkpoint, encoding
 from rcac.runs.checkpoint import DATA, MANIFEST, TENSORS, load_latest, save
-from rcac.runs.encoding import state_hash
+from state_hash import state_hash
 
 IDENTITY = {"env": "toy", "algo": "descent", "shapes": {"x": [3]}, "rcac": "0.1.0"}
 FAULTS = Path(__file__).parents[1] / "faults"

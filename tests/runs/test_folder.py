@@ -16,6 +16,7 @@ import pytest
 
 from rcac.errors import InputError
 from rcac.runs import encoding, versions
+from state_hash import state_hash
 from rcac.runs import folder as runfolder
 from rcac.runs.folder import RunFolder, replace_file
 from rcac.learner import State
@@ -284,7 +285,7 @@ def test_policy_round_trip_and_damage(tmp_path):
     policy = State({"w": np.arange(6, dtype=np.float32).reshape(2, 3)}, {"spaces": {"n": 3}, "scale": float("inf")})
     folder.write_policy(policy, {"identity": {"env": "e"}})
     read = RunFolder.open(folder.path).read_policy()
-    assert encoding.state_hash(read) == encoding.state_hash(policy)
+    assert state_hash(read) == state_hash(policy)
     card = folder.read_json("policy.json")
     assert card["identity"] == {"env": "e"}
     assert card["versions"]["numpy"] == np.__version__

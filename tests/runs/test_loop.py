@@ -23,7 +23,7 @@ import rcac
 from rcac.errors import InputError
 from rcac.runs import checkpoint, progress
 from rcac.runs.checkpoint import load_latest
-from rcac.runs.encoding import state_hash
+from state_hash import state_hash
 from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.progress import ProgressView, score_text
 from rcac.runs.folder import RunFolder

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from rcac.errors import InputError
 
 from .. import snapshot
+from ..checks import check_autoreset_mode, check_integer, final_infos
 from ..contexts import HasContexts
 from . import dynamics
 from .dynamics import Constants, Perturbation
@@ -43,18 +44,14 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
         start: str = "random",
         **perturbation: Any,
     ) -> None:
-        for name, value in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name}: {value!r} given, a positive integer expected")
+        check_integer("num_envs", num_envs, 1)
+        check_integer("max_episode_steps", max_episode_steps, 1)
         super().__init__(num_envs=num_envs, max_episode_steps=max_episode_steps, render_mode=render_mode)
-        modes = {mode.value: mode for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)}
-        mode = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
-        if mode not in modes:
-            raise InputError(f"autoreset_mode: {mode!r} given, {' or '.join(map(repr, modes))} expected")
-        self.metadata = {**self.metadata, "autoreset_mode": modes[mode], "cost_range": [dynamics.COST_RANGE]}
+        mode = check_autoreset_mode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": mode, "cost_range": [dynamics.COST_RANGE]}
         self.perturbation = Perturbation(**perturbation)
         self._reward, self._start = dynamics.choose_reward(reward), dynamics.start_bounds(start)
-        self._same_step = modes[mode] is AutoresetMode.SAME_STEP
+        self._same_step = mode is AutoresetMode.SAME_STEP
         self._constants = Constants.of(self)
         dynamics.rescale(self, self._constants, self.perturbation)
         self.declare(self.perturbation.parameters())
@@ -120,14 +117,10 @@ class NoisyCartPoleVector(HasContexts, CartPoleVectorEnv):
         ended = done.nonzero()[0]
         if not ended.size:
             return observation, reward, terminated, truncated, _costs(cost, ~done)
-        final = np.full(self.num_envs, None, dtype=object)
-        for index in ended:
-            final[index] = observation[index].copy()
+        final = final_infos(done, observation, _costs(np.where(done, cost, 0.0), done))
         self._restart(ended)
         observation[ended] = self._observe(self.state[:, ended], self.perturbation.of(ended))
-        infos = _costs(np.where(done, 0.0, cost), ~done)
-        infos |= {"final_obs": final, "_final_obs": done.copy()}
-        infos |= {"final_info": _costs(np.where(done, cost, 0.0), done), "_final_info": done.copy()}
+        infos = _costs(np.where(done, 0.0, cost), ~done) | final
         return observation, reward, terminated, truncated, infos
 
     def get_state(self) -> snapshot.Snapshot:

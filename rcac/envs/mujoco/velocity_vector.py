@@ -24,12 +24,12 @@ from mujoco.batch import Batch
 from rcac.errors import InputError
 
 from .. import snapshot
+from ..checks import check_autoreset_mode, check_integer, final_infos
 from ..contexts import HasContexts, Parameter
 from . import physics, velocity
 from .bodies import BODIES
 from .physics import Physics
 
-MODES = {mode.value: mode for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)}
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
@@ -55,10 +55,11 @@ class VelocityVectorEnv(HasContexts, VectorEnv[np.ndarray, np.ndarray, np.ndarra
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         num_threads: int = 0,
     ) -> None:
-        mode = MODES.get(getattr(autoreset_mode, "value", autoreset_mode))
-        if mode is None:
-            raise InputError(f"autoreset_mode: {autoreset_mode!r} given, {' or '.join(map(repr, MODES))} expected")
-        self.num_envs, self._limit = _whole("num_envs", num_envs, 1), _whole("max_episode_steps", max_episode_steps, 1)
+        mode = check_autoreset_mode(autoreset_mode)
+        self.num_envs, self._limit = (
+            check_integer("num_envs", num_envs, 1),
+            check_integer("max_episode_steps", max_episode_steps, 1),
+        )
         self._same_step = mode is AutoresetMode.SAME_STEP
         self.metadata = {**single.metadata, "autoreset_mode": mode}
         self.render_mode = single.render_mode
@@ -69,7 +70,7 @@ class VelocityVectorEnv(HasContexts, VectorEnv[np.ndarray, np.ndarray, np.ndarra
         self._physics = [Physics(copy.copy(single.model), single.physics.nominal) for _ in range(num_envs)]
         self._models = [each.model for each in self._physics]
         body = BODIES[type(single)]
-        threads = min(_whole("num_threads", num_threads, 0) or default_threads(), num_envs)
+        threads = min(check_integer("num_threads", num_threads, 0) or default_threads(), num_envs)
         self._batch = Batch(single.model, num_envs, threads, persistent=body.persistent)
         self._batch.set_models(self._models)
         self._body = body(single, self._batch, self._models)
@@ -156,11 +157,7 @@ class VelocityVectorEnv(HasContexts, VectorEnv[np.ndarray, np.ndarray, np.ndarra
         observations, done = self._body.observe(), terminated | truncated
         infos = _infos(velocities, costs, ~done)
         if done.any():
-            final = np.full(self.num_envs, None, dtype=object)
-            for index in done.nonzero()[0]:
-                final[index] = observations[index]
-            infos |= {"final_obs": final, "_final_obs": done.copy()}
-            infos |= {"final_info": _infos(velocities, costs, done), "_final_info": done.copy()}
+            infos |= final_infos(done, observations, _infos(velocities, costs, done))
             self._restart(done.nonzero()[0])
             observations = self._body.observe()
         return observations, rewards, terminated, truncated, infos
@@ -222,12 +219,6 @@ def _infos(velocities: np.ndarray, costs: np.ndarray, present: np.ndarray) -> di
         infos[name] = np.where(present.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)
         infos[f"_{name}"] = present.copy()
     return infos
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name}: {value!r} given, an integer ≥ {least} expected")
-    return value
 
 
 def default_threads() -> int:

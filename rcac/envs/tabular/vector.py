@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from rcac.errors import InputError
 
 from .. import snapshot
-from ..checks import check_autoreset_mode, check_integer
+from ..checks import check_autoreset_mode, check_integer, final_infos
 from .base import TabularEnv, check_state
 
 VectorStep = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -96,10 +96,7 @@ class TabularVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             return states.copy(), rewards, terminated, truncated, _infos(costs, active)
         infos = _infos(costs, ~truncated)
         if truncated.any():
-            final = np.full(self.num_envs, None, dtype=object)
-            final[truncated] = states[truncated]
-            infos |= {"final_obs": final, "_final_obs": truncated.copy()}
-            infos |= {"final_info": _infos(costs, truncated), "_final_info": truncated.copy()}
+            infos |= final_infos(truncated, states, _infos(costs, truncated))
             states[truncated] = simulation.start(rng.random(int(truncated.sum())))
             self._resample_marks(truncated)
             self._steps[truncated] = 0
