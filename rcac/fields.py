@@ -5,7 +5,7 @@ lam: float = field(50.0, POSITIVE)  # λ of the surrogate
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rcac.errors import InputError
@@ -56,10 +56,11 @@ def whole(least: int) -> Check:
     )
 
 
-def one_of(*names: str, more: Callable[[], list[str]] = list) -> Check:
+def one_of(*names: str, more: Callable[[], Iterable[str]] = tuple) -> Check:
     """One of these names, or of what `more` knows when it is asked."""
     return Check(
-        lambda x: isinstance(x, str) and x in (*names, *more()), lambda: f"one of {', '.join((*names, *more()))}"
+        lambda x: isinstance(x, str) and x in (*names, *more()),
+        lambda: f"one of {', '.join([*names, *sorted(more())])}",
     )
 
 

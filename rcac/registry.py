@@ -34,8 +34,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Registry:
     """Functions of one kind, by name."""
 
-    def __init__(self, kind: str, group: str, ours: Callable[[], Iterable[str]]) -> None:
-        self._kind, self._group, self._ours = kind, group, ours
+    def __init__(self, kind: str, group: str, ours: Callable[[], Iterable[str]] = tuple, hint: str = "") -> None:
+        self._kind, self._group, self._ours, self._hint = kind, group, ours, hint
         self._registered: dict[str, Callable[..., Any]] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
@@ -70,6 +70,9 @@ class Registry:
         return tuple(self._registered.items())
 
     def get(self, name: str) -> Callable[..., Any]:
+        if name not in (known := sorted(self.names())):
+            expected = f"one of {', '.join(known)} expected" if known else "but none is registered"
+            raise InputError(f"{self._kind}: {name!r} given, {expected}{self._hint}")
         if name in self._registered:
             return self._registered[name]
         [point, *_] = [point for point in _entry_points(self._group, *sys.path) if point.name == name]
@@ -139,12 +142,12 @@ def _our_sets() -> dict[str, Callable[..., Any]]:
 DEEP_SETS = ("nominal", "ipm", "parameters")  # what deep methods can be robust against
 _algos = Registry("algo", "rcac.algos", lambda: _rows("algo"))
 _sets = Registry("uncertainty", "rcac.uncertainty", _our_sets)
-_costs = Registry("cost", "rcac.costs", tuple)
+costs = Registry("cost", "rcac.costs", hint="; env.id=my_module:Env-v0 imports the module that registers it")
 OUR_LOGGERS = ("csv", "tensorboard", "wandb")  # modules of rcac.runs.loggers
-_loggers = Registry("logger", "rcac.loggers", lambda: OUR_LOGGERS)
-_networks = Registry("network", "rcac.networks", tuple)
-_steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "softmax", "sqp", "projected"))
-_switches = Registry(
+loggers = Registry("logger", "rcac.loggers", lambda: OUR_LOGGERS)
+networks = Registry("network", "rcac.networks", hint="; import the module that says @rcac.register_network")
+steps = Registry("step", "rcac.steps", lambda: ("gradient", "natural", "softmax", "sqp", "projected"))
+switches = Registry(
     "switch", "rcac.switches", lambda: ("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian")
 )
 
@@ -158,7 +161,7 @@ def temporary() -> Iterator[None]:
         ...
     """
     with contextlib.ExitStack() as stack:
-        for each in (_algos, _sets, _costs, _loggers, _networks, _steps, _switches):
+        for each in (_algos, _sets, costs, loggers, networks, steps, switches):
             stack.enter_context(each.temporary())
         yield
 
@@ -168,7 +171,7 @@ def state() -> Hashable:
     return (*_algos.items(), *_sets.items(), *sys.path)
 
 
-# Decorators
+# Decorators, of functions or classes
 
 
 def register_algo(name: str) -> Callable[[F], F]:
@@ -243,10 +246,10 @@ def register_cost(name: str) -> Callable[[F], F]:
     ...     @rcac.register_cost("speeding")
     ...     def speeding(observation, action, next_observation, reward, info):
     ...         return max(0.0, abs(float(next_observation[1])) - 1.0)
-    ...     rcac.registry.cost_function("speeding")(None, 0, [0.0, 3.0], 1.0, {})
+    ...     rcac.registry.costs.get("speeding")(None, 0, [0.0, 3.0], 1.0, {})
     2.0
     """
-    return _costs.register(name)
+    return costs.register(name)
 
 
 def register_logger(name: str) -> Callable[[F], F]:
@@ -269,10 +272,10 @@ def register_logger(name: str) -> Callable[[F], F]:
     ...     @rcac.register_logger("silent")
     ...     def silent(run):
     ...         return rcac.runs.loggers.Logger()
-    ...     "silent" in rcac.registry.logger_names()
+    ...     "silent" in rcac.registry.loggers.names()
     True
     """
-    return _loggers.register(name)
+    return loggers.register(name)
 
 
 def register_network(name: str) -> Callable[[F], F]:
@@ -296,10 +299,10 @@ def register_network(name: str) -> Callable[[F], F]:
     ...     def wide(space):
     ...         import torch
     ...         return torch.nn.Linear(space.shape[0], 512)
-    ...     rcac.registry.network("wide") is wide
+    ...     rcac.registry.networks.get("wide") is wide
     True
     """
-    return _networks.register(name)
+    return networks.register(name)
 
 
 def register_step(name: str) -> Callable[[F], F]:
@@ -322,10 +325,10 @@ def register_step(name: str) -> Callable[[F], F]:
     ...     @rcac.register_step("still")
     ...     def still(inputs):
     ...         raise NotImplementedError
-    ...     rcac.registry.step_names()
-    ['still']
+    ...     rcac.registry.steps.names()
+    {'still'}
     """
-    return _steps.register(name)
+    return steps.register(name)
 
 
 def register_switch(name: str) -> Callable[[F], F]:
@@ -348,10 +351,10 @@ def register_switch(name: str) -> Callable[[F], F]:
     ...     @rcac.register_switch("careful")
     ...     def careful(settings):
     ...         return rcac.switch.CRPO(tolerance=0.5)
-    ...     rcac.registry.switch_names()
-    ['careful']
+    ...     rcac.registry.switches.names()
+    {'careful'}
     """
-    return _switches.register(name)
+    return switches.register(name)
 
 
 # Algorithms
@@ -405,31 +408,14 @@ def algorithm(name: str, settings: type[T]) -> T:
     return settings(**row)
 
 
-# Costs, loggers and sets
-
-
-def logger_names() -> list[str]:
-    return sorted({*OUR_LOGGERS, *_loggers.names()})
-
-
-def logger(name: str) -> Callable[..., Any]:
-    """A function `(run: RunInfo) -> Logger`, registered under this name."""
-    return _loggers.get(choose("logger", name, logger_names()))
-
-
-def cost_function(name: str) -> Callable[..., Any]:
-    if not _costs.names():
-        raise InputError(
-            f"cost: {name!r} given, but none is registered; env.id=my_module:Env-v0 imports the module that registers it"
-        )
-    return _costs.get(choose("cost", name, _costs.names()))
+# Costs and sets
 
 
 def use_cost(function: Callable[..., Any]) -> str:
     """Register a cost function under its own name, in place of one of the same name; returns the name."""
     name = getattr(function, "__name__", "")
     name = name if name.isidentifier() else "cost_function"
-    _costs.replace(name, function)
+    costs.replace(name, function)
     return name
 
 
@@ -464,33 +450,3 @@ def make_uncertainty(problem: Any, given: Any) -> Any:
     except TypeError as error:
         raise InputError(f"uncertainty: {name!r} given, a set with its parameters expected ({error})") from None
     return make(problem, **known)
-
-
-# Parts of deep methods
-
-
-def step_names() -> list[str]:
-    """Of those that are registered."""
-    return sorted(_steps.names())
-
-
-def step(name: str) -> Callable[..., Any]:
-    return _steps.get(choose("step", name, _steps.names()))
-
-
-def switch_names() -> list[str]:
-    """Of those that are registered."""
-    return sorted(_switches.names())
-
-
-def switch(name: str) -> Callable[..., Any]:
-    return _switches.get(choose("switch", name, _switches.names()))
-
-
-def network(name: str) -> Callable[..., Any]:
-    if name not in _networks.names():
-        known = f"one of {', '.join(sorted(_networks.names()))}" if _networks.names() else "a registered one"
-        raise InputError(
-            f"network: {name!r} given, {known} expected; import the module that says @rcac.register_network({name!r})"
-        )
-    return _networks.get(name)

@@ -192,7 +192,7 @@ def test_the_snippet_that_plays_a_run_plays_one(reader):
 def test_the_cost_of_the_snippet_is_what_a_training_pays(reader):
     [command] = [line for line in LINES if "env.cost=speeding" in line]
     assert run_script([*shlex.split(command), *TINY, "runs=paid"]) == 0
-    speeding = registry.cost_function("speeding")
+    speeding = registry.costs.get("speeding")
     assert speeding(None, 0, np.array([0.0, -2.5, 0.0, 0.0]), 1.0, {}) == 1.5
     assert speeding(None, 0, np.array([9.0, 0.5, 9.0, 9.0]), 1.0, {}) == 0.0
     [table] = reader.path.glob("paid/**/metrics.csv")

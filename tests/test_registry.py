@@ -92,12 +92,12 @@ def test_a_temporary_registry():
         registry.register_uncertainty("mine")(lambda problem: KLBall(0.1))
         registry.register_cost("mine")(lambda *transition: 1.0)
         with registry.temporary():  # what is known outside is known inside
-            assert registry.cost_function("mine")() == 1.0
+            assert registry.costs.get("mine")() == 1.0
         assert "mine" in registry.algorithm_names()
         assert "mine" in registry.uncertainty_names()
     assert "mine" not in {*registry.algorithm_names(), *registry.uncertainty_names()}
     with pytest.raises(InputError, match="cost: 'mine' given"):
-        registry.cost_function("mine")
+        registry.costs.get("mine")
 
 
 def test_a_temporary_registry_ends_whatever_happens():
@@ -115,7 +115,7 @@ def test_no_cost_at_all():
     with pytest.raises(
         InputError, match=r"cost: 'speed' given, but none is registered; env.id=my_module:Env-v0 imports"
     ):
-        registry.cost_function("speed")
+        registry.costs.get("speed")
 
 
 def test_a_cost_of_ones_own():
@@ -123,9 +123,9 @@ def test_a_cost_of_ones_own():
         return abs(following[1])
 
     assert rcac.register_cost("speed")(speed) is speed
-    assert registry.cost_function("speed") is speed
+    assert registry.costs.get("speed") is speed
     with pytest.raises(InputError, match="cost: 'sped' given, one of speed expected"):
-        registry.cost_function("sped")
+        registry.costs.get("sped")
 
 
 @pytest.mark.parametrize("register", [rcac.register_algo, rcac.register_uncertainty, rcac.register_cost])

@@ -58,7 +58,7 @@ def networks(
             raise InputError(
                 f"actor: {name_of(actor)} given with network {settings.network!r}, one of the two expected"
             )
-        actor = registry.network(settings.network)
+        actor = registry.networks.get(settings.network)
     if settings.shared_body and critic is not None:
         raise InputError(f"critic: {name_of(critic)} given with shared_body, where the actor's is every critic's")
     critic = actor if critic is None else critic
@@ -140,7 +140,7 @@ def actor_from_card(
         _check_sizes(between, settings, tensors)
     if settings.network is not None and network is None:
         try:
-            network = registry.network(settings.network)
+            network = registry.networks.get(settings.network)
         except InputError as error:
             raise InputError(f"{error}, or load_policy(…, network=…) with its class") from None
     with _own_generator(0):

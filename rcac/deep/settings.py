@@ -21,8 +21,8 @@ from rcac.fields import (
     whole,
 )
 
-SWITCH = one_of("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian", more=registry.switch_names)
-STEP = one_of("gradient", "natural", "sqp", more=registry.step_names)
+SWITCH = one_of("surrogate", "soft_surrogate", "crpo", "epigraph", "lagrangian", more=registry.switches.names)
+STEP = one_of("gradient", "natural", "sqp", more=registry.steps.names)
 DEPLOY = one_of("stochastic", "deterministic")
 ADVANTAGE, CRITICS = one_of("gae", "q_regression"), one_of("all", "selected")
 OBJECTIVE = one_of("negated", "complement")

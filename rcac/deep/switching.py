@@ -127,7 +127,7 @@ OURS = {
 
 def make_switch(settings: DeepSettings, steps: float) -> Switch:
     """`steps`: what a reward of 1 at every step comes to in J_0."""
-    switch: Switch = (OURS.get(settings.switch) or registry.switch(settings.switch))(settings)
+    switch: Switch = (OURS.get(settings.switch) or registry.switches.get(settings.switch))(settings)
     if settings.objective == "complement" and settings.switch in ("surrogate", "soft_surrogate"):
         return Complement(switch, steps, settings.reward_bound)
     return switch

@@ -23,7 +23,7 @@ from rcac.errors import InputError
 from rcac.fields import COUNT, NOT_NEGATIVE, Check, check_fields, checked_by, field, one_of
 from rcac.files import Damaged, read_regular
 from rcac.labels import episode_labels
-from rcac.registry import logger_names
+from rcac.registry import OUR_LOGGERS, loggers
 from rcac.tabular.settings import TabularSettings
 
 FAMILIES: dict[str, type] = {"tabular": TabularSettings, "deep": DeepSettings}
@@ -74,7 +74,7 @@ class Config:
     env: Env
     algo: dict[str, Any]  # name, and the fields of the family's settings
     uncertainty: dict[str, Any] | None  # name, and the set's parameters; None for deep methods
-    loggers: list[str] = field([*LOGGERS], one_of(more=logger_names))  # where metrics go
+    loggers: list[str] = field([*LOGGERS], one_of(*OUR_LOGGERS, more=loggers.names))  # where metrics go
     strict: bool = False  # the exit code is 5 unless the policy handed out is within its budgets
 
     def plain(self) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _wrappers(env: Env) -> list[Any]:
     """What a single copy is wrapped in: its cost, if that is a function, and a guard, unless no cost is asked for."""
     wrappers: list[Any] = []
     if env.cost is not None:
-        function = registry.cost_function(env.cost)
+        function = registry.costs.get(env.cost)
         wrappers.append(lambda single: CostFunction(single, function))
     if env.cost_names:
         wrappers.append(lambda single: NamedCosts(single, env.cost_names or ()))

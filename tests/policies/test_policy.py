@@ -264,17 +264,16 @@ def test_a_history_is_kept_for_each_stream():
     assert not np.array_equal(rows, fresh)
 
 
-def test_a_users_network_is_named_and_found(monkeypatch):
-    monkeypatch.setattr(registry._networks, "_registered", {})
-    rcac.register_network("gate")(Gate)
-    registered, given = policy_of(network="gate"), policy_of(actor=Gate)
-    assert (registered.data["network"]["network"], given.data["network"]["network"]) == ("gate", "Gate")
-    seen = observations(4)
-    expected = Policy(registered, deterministic=True).batch(seen)
-    np.testing.assert_array_equal(Policy(given, deterministic=True, network=Gate).batch(seen), expected)
-    monkeypatch.setattr(registry._networks, "_registered", {})
+def test_a_users_network_is_named_and_found():
+    with registry.temporary():
+        rcac.register_network("gate")(Gate)
+        registered, given = policy_of(network="gate"), policy_of(actor=Gate)
+        assert (registered.data["network"]["network"], given.data["network"]["network"]) == ("gate", "Gate")
+        seen = observations(4)
+        expected = Policy(registered, deterministic=True).batch(seen)
+        np.testing.assert_array_equal(Policy(given, deterministic=True, network=Gate).batch(seen), expected)
     for state, name in ((registered, "gate"), (given, "Gate")):
-        with pytest.raises(InputError, match=rf"network: '{name}' given, a registered one expected; import the module"):
+        with pytest.raises(InputError, match=rf"network: '{name}' given, but none is registered; import the module"):
             Policy(state)
 
 

@@ -13,4 +13,4 @@ OURS: dict[str, ActorStep] = {"gradient": gradient_step, "natural": natural_step
 
 
 def actor_step(name: str) -> ActorStep:
-    return OURS[name] if name in OURS else registry.step(name)
+    return OURS[name] if name in OURS else registry.steps.get(name)

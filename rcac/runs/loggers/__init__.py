@@ -52,7 +52,7 @@ class Logger:
 def make_logger(name: str, run: RunInfo) -> Logger:
     if name in registry.OUR_LOGGERS:
         return import_module(f"{__name__}.{name}").make(run)
-    return registry.logger(name)(run)
+    return registry.loggers.get(name)(run)
 
 
 class MemoryLogger(Logger):
