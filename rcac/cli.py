@@ -45,7 +45,7 @@ def _guarded(command: Callable[[list[str]], int], argv: list[str]) -> int:
 
 
 def _check_surroundings() -> None:
-    """What a terminal cannot show is shown as "?"; a current folder that has been removed is named."""
+    """Characters that the terminal cannot show become "?"; a current folder that was deleted is an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="replace")
@@ -57,7 +57,7 @@ def _check_surroundings() -> None:
 
 @contextlib.contextmanager
 def _warned_once() -> Iterator[None]:
-    """A warning is a line, and comes once, however often what it warns of happens."""
+    """Print each kind of warning once, on one line."""
     seen: set[type[Warning]] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:

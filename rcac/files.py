@@ -1,10 +1,10 @@
-"""Bytes on the disk: written whole or not at all, and read without trust."""
+"""Atomic writes, and checked reads of files that may come from anyone."""
 
 import os
 import stat
 from pathlib import Path
 
-# Not every system has these; where one is missing, so is what it guards against.
+# Not every system has these flags; a missing one is left out.
 NOFOLLOW, NONBLOCK = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)
 

@@ -1,10 +1,10 @@
-"""What to call the terms of a score, objective first, and which way each of them is good."""
+"""Labels of returns and costs, objective first, and whether larger or smaller is better."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-RESERVED = ("return", "objective", "utility")  # words that say which way a term is good
+RESERVED = ("return", "objective", "utility")  # labels that imply a direction
 
 
 def term_labels(signs: Sequence[float] | np.ndarray, names: Sequence[str] | None = None) -> list[str]:
@@ -20,7 +20,7 @@ def term_labels(signs: Sequence[float] | np.ndarray, names: Sequence[str] | None
 
 
 def episode_labels(constraints: int, names: Sequence[str] | None = None) -> list[str]:
-    """Of a return and as many costs."""
+    """Labels of a return and this many costs."""
     return term_labels([-1.0, *[1.0] * constraints], names)
 
 

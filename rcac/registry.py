@@ -1,4 +1,4 @@
-"""Names and what they stand for. Algorithms and uncertainty sets are rows of data; nothing named in a file is executed.
+"""What names in a configuration refer to. Algorithms and sets are rows of data; nothing named in a file is executed.
 
     algorithms    `conf/algo/<name>.yaml`, `@register_algo("name")` in code, entry points `rcac.algos`
     sets          `rcac.uncertainty.named`, `@register_uncertainty("name")` in code, entry points `rcac.uncertainty`
@@ -50,7 +50,7 @@ class Registry:
         return decorate
 
     def replace(self, name: str, thing: Callable[..., Any]) -> None:
-        """Register in place of what was registered in code under this name."""
+        """Register, replacing an earlier registration of this name."""
         self._registered[name] = thing
 
     def names(self) -> set[str]:
@@ -59,7 +59,7 @@ class Registry:
 
     @contextlib.contextmanager
     def temporary(self) -> Iterator[None]:
-        """What is registered inside ends with it."""
+        """Registrations made inside are undone at the end."""
         before = dict(self._registered)
         try:
             yield

@@ -101,8 +101,7 @@ def completing(options: list[str]) -> bool:
 
 
 def prepare(command: Command) -> Command:
-    """With the configuration that `--from` or `resume` names written out as overrides, and nothing in any that would be
-    executed."""
+    """Write the configuration that `--from` or `resume` names out as overrides, and refuse anything that would be executed."""
     if command.is_sweep and {"--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--run", "-r"} & {
         *command.options
     }:
@@ -139,7 +138,7 @@ def prepare(command: Command) -> Command:
 
 
 def _admit(command: Command, parsed: list[Override], saved: dict[str, Any], home: Path) -> None:
-    """A module that a folder names is imported by a person's word only, see `rcac.runs.modules`."""
+    """A module named in a run folder is imported only with the user's consent, see `rcac.runs.modules`."""
     named, given = saved["env"].get("id"), [o.value() for o in parsed if o.key_or_group == "env.id"]
     if given and command.source is None and given != [named]:
         raise InputError(f"env.id: {given[0]} given with resume, {named} expected as in {home}")
@@ -171,7 +170,7 @@ def _allowed_with_resume(key: str) -> bool:
 
 
 def compose_all(overrides: list[str], folders: list[str]) -> DictConfig:
-    """With Hydra's own part. Refuse what that would call: it instantiates what it names."""
+    """Compose with Hydra's own part, and refuse any `_target_` in it but installed plugins, since Hydra instantiates them."""
     with source.hydra_here(), explained():
         search = configuration.search(folders)
         try:
@@ -222,7 +221,9 @@ def _explained(command: Command) -> Iterator[None]:
             raise
         ours = [text for text in command.overrides if not text.lstrip("+~").startswith("hydra")]
         if not command.is_sweep:
-            configuration.finish(configuration.compose_nodes(ours, folders=command.folders))  # may say it better
+            configuration.finish(
+                configuration.compose_nodes(ours, folders=command.folders)
+            )  # may give a clearer message
         raise
 
 

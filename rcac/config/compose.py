@@ -135,7 +135,7 @@ def _options(group: str) -> list[str]:
     return sorted(names.get(group, registry.uncertainty_names()))
 
 
-# What Hydra complains about, in one line
+# Hydra's errors, in one line
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Failure as a cost: the steps that an episode loses by its termination.
 
-A policy that falls at once costs nothing else. With this cost, of which the budget says how many steps may be lost on
-average, falling is no way out.
+A policy that falls at once incurs no other cost. This cost, whose budget is the mean number of steps that may be lost per
+episode, keeps a policy from avoiding the other costs by falling.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Any environment in the middle of an episode: its seed and the actions since say where it is.
+"""Saving any environment in the middle of an episode, by its seed and the actions taken since.
 
-Every episode gets a seed of its own, drawn from that of the last seeded reset. So an episode in progress can be played
-again up to where it was, and whether the environment repeats itself shows in its observations.
+Every episode gets a seed of its own, derived from that of the last seeded reset. So an episode in progress can be
+replayed, and its observations show whether the environment is deterministic given seed and actions.
 """
 
 from collections.abc import Sequence

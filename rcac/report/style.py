@@ -1,7 +1,7 @@
-"""How every figure looks: one restrained style, for print and for the colour-blind.
+"""The style of every figure, legible in print and for colour-blind readers.
 
 A method has a colour of Okabe and Ito's, and a marker and a dash of its own, so that it is told apart without colour.
-Budgets are dashed vermilion, bounds dotted grey, and both are named where they stand.
+Budgets are dashed vermilion, bounds dotted grey, and both are labelled in place.
 """
 
 import io

@@ -49,7 +49,7 @@ LAUNCH = "from rcac.config.sweep.worker import launch; launch()"
 class Sweep(NamedTuple):
     folder: SweepFolder
     jobs: list[Job]
-    known: bool  # whether these are all; another sweeper than Hydra's own finds its jobs as it goes
+    known: bool  # whether these are all jobs; a sweeper such as Optuna chooses them as it goes
     request: dict[str, Any]  # for Hydra's process
     progress: bool  # whether it is to be shown
     strict: bool  # whether a policy over budget is a failure
@@ -136,8 +136,8 @@ def read(command: app.Command) -> Sweep:
 
 
 def _for_hydra(overrides: list[Override]) -> list[str]:
-    """Hydra applies what is given once before it sweeps, and so would miss a key of a choice that is swept: let it be
-    swept too, over one value."""
+    """Hydra applies single values before it sweeps, when the keys of a swept choice are not there yet; so sweep these too,
+    over one value."""
     choices = any(o.is_sweep_override() and o.key_or_group in GROUPS for o in overrides)
     texts = []
     for o in overrides:
@@ -163,10 +163,10 @@ def _usual_name(overrides: list[Override]) -> str:
 
 
 def launch_until_done(sweep: Sweep, report: Callable[[str, JobRecord], None], stop: StopRequest) -> str | None:
-    """Have Hydra do what is not done, and tell of each job as it ends. The launcher's last line if it failed.
+    """Have Hydra run the unfinished jobs, and report each as it ends. Returns the last line of a launcher that failed.
 
-    Once asked to stop, running jobs leave a checkpoint, and none begins. If a worker is killed, and the launcher gives
-    up, what is left is launched again.
+    On a request to stop, running jobs save a checkpoint and no new ones start. If a worker is killed and the launcher
+    gives up, the remaining jobs are launched again.
     """
     launcher_error, begun = None, False
     for _ in range(MAX_LAUNCHES):

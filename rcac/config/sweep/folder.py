@@ -1,9 +1,9 @@
-"""A sweep's folder, by which its processes know of each other, whichever machine they run on.
+"""A sweep's folder, through which its processes communicate, on one machine or many.
 
     <hydra.sweep.dir>/
         sweep.json                     every job: overrides, outcome, run folder, and what went wrong
         <env>/<algo>/<time>-seed<k>/   run folders, as ever
-        .jobs/launch                   which launch is at work; a job of any other one stops, with a checkpoint
+        .jobs/launch                   the current launch; jobs of any other save a checkpoint and stop
         .jobs/launcher.log             what Hydra, its launcher and its workers printed
         .jobs/<key>.json, .lock        a job's record; held while it runs
 
@@ -29,14 +29,14 @@ INFEASIBLE = "infeasible"  # proven: there is nothing to be trained
 
 
 class JobRecord(NamedTuple):
-    """What has become of a job."""
+    """The outcome of a job."""
 
     launch: str  # under which it ran
     overrides: Sequence[str]
     outcome: str
     folder: str | None = None  # of the run, below the sweep's
     error: str | None = None
-    traceback: Sequence[str] = ()  # of a failure that nobody foresaw
+    traceback: Sequence[str] = ()  # of an unexpected failure
     objective: float | None = None  # what a sweeper like Optuna's maximises
 
     @property
@@ -83,7 +83,7 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def locked(self, key: str, timeout: float = 0.0) -> Iterator[bool]:
-        """Be the one process that does this job; False if another one is."""
+        """Lock a job for this process; yields False if another process has it."""
         lock = filelock.FileLock(self.jobs / f"{key}.lock")
         try:
             lock.acquire(timeout=timeout)
@@ -101,7 +101,7 @@ class SweepFolder:
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
-    """What makes a run the same run, wherever it is kept."""
+    """The part of a configuration that decides what a run computes."""
     return {key: value for key, value in config.items() if key not in ("runs", "progress", "strict")}
 
 

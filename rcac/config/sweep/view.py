@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a line for each job that ends, and a table at the end."""
+"""The terminal output of a sweep: a line for each job as it ends, and a table at the end."""
 
 import sys
 from pathlib import Path

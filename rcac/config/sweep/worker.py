@@ -64,7 +64,7 @@ def launch() -> None:
 
 
 def _end_with_parent(parent: int, folder: SweepFolder) -> None:
-    """Once the command was killed, no job begins, and those under way leave a checkpoint and stop."""
+    """When the command is killed, start no more jobs; running ones save a checkpoint and stop."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
     folder.end_launch()
@@ -87,7 +87,7 @@ class JobRequest(NamedTuple):
 
 
 def run_job(path: str, launch: str, config: DictConfig) -> float | None:
-    """Do a job in a process of its own: whatever happens to that one, the worker lives to tell. The objective."""
+    """Do a job in a process of its own, so that the worker survives its crash and can record it. Returns the objective."""
     folder, hydra = SweepFolder(Path(path)), HydraConfig.get()
     overrides = [str(text) for text in hydra.overrides.task]
     found = replace(configuration.finish(config), runs=path, progress=False)
@@ -109,8 +109,8 @@ def run_job(path: str, launch: str, config: DictConfig) -> float | None:
 
 
 def _start(job: JobRequest) -> BaseProcess:
-    """A job's process, a copy of a server that has loaded what jobs need. It inherits nothing of the launcher's: neither
-    its way to start processes, nor the main module, which would be loaded again."""
+    """Fork a job's process from a server that has loaded what jobs need. It inherits neither the launcher's start method
+    nor its main module, which would be imported again."""
     multiprocessing.set_start_method(None, force=True)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rcac.config.sweep.worker", "rcac.runs.train", "rcac.runs.plots"])
@@ -127,9 +127,9 @@ def _start(job: JobRequest) -> BaseProcess:
 
 
 def job_process(job: JobRequest) -> None:
-    """Train, or go on with what was trained before, and write down how it ended."""
+    """Train, or resume an interrupted run of the same job, and record the outcome."""
     folder, over = SweepFolder(Path(job.path)), threading.Event()
-    with StopRequest():  # around the training's own: a signal does not end this process before its last word
+    with StopRequest():  # around the training's own, so that a signal does not end this process before it has recorded
         threading.Thread(target=_watch, args=(folder, job.launch, over), daemon=True).start()
         while folder.active_launch() == job.launch:  # until one of an earlier launch, told to stop as well, has gone
             with folder.locked(job.key, timeout=SECONDS) as mine:
@@ -142,8 +142,8 @@ def job_process(job: JobRequest) -> None:
 
 
 def _watch(folder: SweepFolder, launch: str, over: threading.Event) -> None:
-    """SIGTERM to ourselves once this launch may not work any more or our worker is dead, so that the training stops
-    after its present step; again and again, because one that comes before the training is lost."""
+    """Send SIGTERM to this process once its launch has ended or its worker is dead, so that the training stops after its
+    current step. Repeated, because a signal that comes before the training has begun is lost."""
     parent = multiprocessing.parent_process()
     while not over.is_set():
         dead = parent is not None and bool(wait([parent.sentinel], timeout=SECONDS))
@@ -176,7 +176,7 @@ def _train_job(job: JobRequest) -> JobRecord:
 
 
 def objective(summary: dict[str, Any]) -> float | None:
-    """The return of the policy handed out; if that breaks a budget, less than every return, and the less the more."""
+    """The return of the final policy. For one over budget, a value below every return, lower for a larger excess."""
     from rcac.runs.results import terms
 
     found = terms(summary) if summary else []
@@ -189,7 +189,7 @@ def objective(summary: dict[str, Any]) -> float | None:
 
 
 def _resumable(job: JobRequest) -> str | None:
-    """The latest run of a job that can be resumed: of its configuration, by this version, with a checkpoint."""
+    """The folder of the latest run with the job's configuration, this version and a checkpoint; None if there is none."""
     root, algo, seed = Path(job.path), job.config.algo["name"], job.config.seed
     paths = sorted(root.glob(f"*/{algo}/*-seed{seed}*"), reverse=True) if job.folder is None else [Path(job.folder)]
     for path in paths:

@@ -168,7 +168,7 @@ def set_state(model: mujoco.MjModel, data: mujoco.MjData, state: Mapping[str, An
     physics = snapshot.read_array(state, "physics", (mujoco.mj_stateSize(model, STATE),), float)
     values = snapshot.read_array(state, "derived", (sum(array.size for array in derived),), float)
     mujoco.mj_setState(model, data, physics, STATE)
-    mujoco.mj_forward(model, data)  # contacts, for who looks at them
+    mujoco.mj_forward(model, data)  # recompute contacts, which observations may include
     mujoco.mj_setState(model, data, physics, STATE)
     start = 0
     for array in derived:
