@@ -213,6 +213,12 @@ def _explained(command: Command) -> Iterator[None]:
     try:
         with explained():
             yield
+    except SystemExit as ended:
+        raise SystemExit(2 if ended.code else 0) from None  # Hydra has said why
+    except KeyError as error:
+        if not completing(command.options):
+            raise
+        raise InputError(f"--shell-completion: query needs {error}, which a shell sets") from error
     except OSError as error:
         line = f"hydra.run.dir: {error.filename} given, a folder that can be made expected ({error.strerror})"
         raise InputError(line) from error

@@ -256,6 +256,8 @@ WRONG = {
     "--info nope": "--info: 'nope' given, one of all, config, ",
     "--cfg job -m": "-m: given with another of ",
     "--config-dir nowhere": "--config-dir: ",
+    "--cfg job --package nope": "package 'nope' not found in config",
+    "-sc query=bash": "--shell-completion: query needs 'COMP_LINE', which a shell sets",
     "-sc install=nope": "No completion plugin for 'nope' found",
     "hydra.run.dir=": "hydra.run.dir: '' given, a folder expected",
     "hydra.run.dir=/dev/null/x": "hydra.run.dir: /dev/null/x given, a folder that can be made expected",
