@@ -161,7 +161,7 @@ def _check_override(override: Override) -> None:
     check_plain(key, value)
     if key in ("hydra.run.dir", "hydra.sweep.dir") and not value:
         raise InputError(f"{key}: {value!r} given, a folder expected")
-    if key in schema.switches() and not isinstance(value, bool | str | None):
+    if key in schema.switches() and not isinstance(value, bool | None):
         raise InputError(f"{key}: {value!r} given, true or false expected")
 
 

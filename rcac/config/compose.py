@@ -195,7 +195,7 @@ def assign(config: DictConfig, key: str, value: Any) -> None:
         for name, entry in value.items():
             assign(config, f"{key}.{name}", entry)
         return
-    if isinstance(node, BooleanNode) and not isinstance(value, bool | str | None):
+    if isinstance(node, BooleanNode) and not isinstance(value, bool | None):
         raise InputError(f"{key}: {value!r} given, true or false expected")
     if isinstance(node, IntegerNode) and isinstance(value, float) and value.is_integer():
         value = int(value)  # 1e6
