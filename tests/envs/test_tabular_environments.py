@@ -301,7 +301,11 @@ def test_garnet_is_sparse_when_it_should_be():
     state, _ = env.reset(seed=0)
     row = problem.kernel[[state * 3 + 1]]
     assert env.step(1)[0] in row.indices
-    assert env.render().shape == (12 * shapes.CELL, 12 * shapes.CELL, 3)  # the part with the agent
+    assert env.render().shape == (
+        12 * shapes.CELL + 2 * shapes.LINE_HEIGHT,
+        12 * shapes.CELL,
+        3,
+    )  # the part with the agent
 
 
 @pytest.mark.slow
@@ -638,9 +642,12 @@ def has(image: np.ndarray, colour: tuple) -> bool:
 def test_pictures_show_agent_hazards_and_goal(env_id, cells, colours):
     env = gym.make(env_id, render_mode="rgb_array")
     env.reset(seed=1)
-    image = env.render()
-    assert image.dtype == np.uint8
+    frame = env.render()
+    assert frame.dtype == np.uint8
+    image, words = np.split(frame, [cells[0] * shapes.CELL])
     assert image.shape == (cells[0] * shapes.CELL, cells[1] * shapes.CELL, 3)
+    assert len(words) % shapes.LINE_HEIGHT == 0
+    assert all(has(words, colour) for colour in {*colours, shapes.INK} - {shapes.LINE})  # the legend shows each thing
     for colour in {shapes.GOAL, shapes.HAZARD, shapes.HOLE, shapes.GARBAGE}:
         assert has(image, colour) == (colour in colours)
     row, column = divmod(env.unwrapped._state, cells[1])
@@ -768,3 +775,15 @@ def test_bad_vectors():
             make_vector("rcac/RiverSwim-v0", 3, **wrong)
     with pytest.raises(InputError, match="num_envs"):
         make_vector("rcac/RiverSwim-v0", 0)
+
+
+def test_every_frame_of_a_film_has_one_size():
+    env = gym.make("rcac/GarbageCollector-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    shapes_seen = {env.render().shape}
+    for step in range(6):  # garbage and blockages come and go
+        env.step(step % 4)
+        shapes_seen.add(env.render().shape)
+    assert len(shapes_seen) == 1
+    env.unwrapped.set_state(env.unwrapped.get_state())
+    assert env.render().shape in shapes_seen

@@ -1,7 +1,7 @@
 """Any robust constrained MDP as a Gymnasium environment."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -90,6 +90,8 @@ class TabularEnv(gym.Env[Any, Any]):
         self._state: int | None = None
         self._marked = np.zeros(self.simulation.marks.probability.shape, dtype=bool)  # (S, K)
         self._steps = 0
+        self._latest = (0.0, 0.0)  # reward and cost of the last step
+        self._sums = (0.0, 0.0)  # of the episode; for pictures only, and no part of the state
 
     @property
     def policy(self) -> np.ndarray | None:
@@ -105,7 +107,7 @@ class TabularEnv(gym.Env[Any, Any]):
         self.simulation.configure(options)
         self._state = int(self.simulation.start(self.np_random.random()))
         self._marked = self.simulation.marks.sample(self.np_random)
-        self._steps = 0
+        self._steps, self._latest, self._sums = 0, (0.0, 0.0), (0.0, 0.0)
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -118,7 +120,9 @@ class TabularEnv(gym.Env[Any, Any]):
             self._marked = self.simulation.marks.sample(self.np_random)
         self._steps += 1
         cost = float(costs[1]) if len(costs) > 1 else 0.0
-        return self._state, 0.0 - float(costs[0]), False, False, {"cost": cost, "costs": costs[1:]}
+        reward = 0.0 - float(costs[0])
+        self._latest, self._sums = (reward, cost), (self._sums[0] + reward, self._sums[1] + cost)
+        return self._state, reward, False, False, {"cost": cost, "costs": costs[1:]}
 
     def _check_action(self, action: Any) -> int:
         try:
@@ -135,12 +139,18 @@ class TabularEnv(gym.Env[Any, Any]):
             return None
         if self._state is None:
             raise gym.error.ResetNeeded("Cannot call render before reset")
-        return self.show(self._state, self._marked)
+        pairs = zip(("reward", "cost"), self._latest, self._sums, strict=True)
+        said = [f"{name} {now:.3g}, so far {total:.4g}".replace("nan", "unknown") for name, now, total in pairs]
+        return self.show(self._state, self._marked, [f"step {self._steps}", *said])
 
-    def show(self, state: int, marked: np.ndarray) -> Any:
-        """The scene in the chosen mode: a text, or uint8 (H, W, 3)."""
-        draw = render.text if self.render_mode == "ansi" else render.picture
-        return draw(self.layout.with_marks(self.simulation.marks.names, marked), state, self.policy)
+    def show(self, state: int, marked: np.ndarray, title: Sequence[str]) -> Any:
+        """The scene in the chosen mode: a text, or uint8 (H, W, 3) with a title and a legend."""
+        names = self.simulation.marks.names
+        layout = self.layout.with_marks(names, marked)
+        if self.render_mode == "ansi":
+            return render.text(layout, state, self.policy)
+        kinds = list(dict.fromkeys([*(thing.kind for thing in self.layout.things), *names]))
+        return render.picture(layout, state, self.policy, words=render.Words(title, kinds))
 
     def get_state(self) -> snapshot.Snapshot:
         """Everything needed to continue exactly from here, except the kernel if it is not the nominal one.
@@ -164,6 +174,7 @@ class TabularEnv(gym.Env[Any, Any]):
         marked = snapshot.read_array(state, "marked", self._marked.shape, bool)
         self.np_random = snapshot.read_generator(state)
         self._state, self._steps, self._marked = int(index), int(steps), marked
+        self._latest, self._sums = (np.nan, np.nan), (np.nan, np.nan)  # what came before is not known
 
 
 class ModelEnv(TabularEnv):

@@ -1,6 +1,6 @@
 """Pictures and texts of a tabular environment: its states as cells of a grid, what lies on them, the agent, a policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from rcac.errors import InputError
 from . import shapes
 from .shapes import CELL, KINDS, Cell
 
+TITLE_WIDTH = 500  # pixels from which on a title is one line; a frame's size never depends on what it says
 PAGE = 12  # columns and rows, at most, of what is drawn when actions have no direction
 POINTERS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 
@@ -20,6 +21,13 @@ class Thing(NamedTuple):
     kind: str  # a key of KINDS
     state: int
     size: float = 1.0  # in (0, 1]
+
+
+class Words(NamedTuple):
+    """What stands below a picture."""
+
+    title: Sequence[str]
+    kinds: Sequence[str]  # of things, for the legend, whether or not they are there just now
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,13 @@ class Layout:
 
 
 def picture(
-    layout: Layout, state: int | None = None, policy: np.ndarray | None = None, values: np.ndarray | None = None
+    layout: Layout,
+    state: int | None = None,
+    policy: np.ndarray | None = None,
+    values: np.ndarray | None = None,
+    words: Words | None = None,
 ) -> np.ndarray:
-    """uint8 (H, W, 3): cells (shaded by values (S,) if given), things on them, the policy (S, A), the agent."""
+    """uint8 (H, W, 3): cells (shaded by values (S,) if given), things on them, the policy (S, A), the agent, words below."""
     page = layout.page(state)
     image = shapes.blank(layout.columns, -(-len(page) // layout.columns))
     draw = ImageDraw.Draw(image)
@@ -70,7 +82,33 @@ def picture(
             cell.text(_number(values[s]), 5, CELL - 5, "lb")
     if state is not None:
         shapes.agent(cells[state])
+    if words is not None:
+        width, title = image.width // shapes.SCALE, [*map(shapes.Sign, words.title)]
+        lines = [title] if width >= TITLE_WIDTH else [[sign] for sign in title]
+        image = shapes.with_lines(image, [*lines, *_broken(_legend(layout, words.kinds, policy), width)])
     return shapes.finish(image)
+
+
+def _legend(layout: Layout, kinds: Iterable[str], policy: np.ndarray | None) -> list[shapes.Sign]:
+    signs = [shapes.Sign("agent", lambda cell, _: shapes.agent(cell)), shapes.Sign("numbers: states")]
+    signs += [shapes.Sign(kind, KINDS[kind].paint) for kind in kinds]
+    if policy is not None:
+        signs.append(shapes.Sign(f"{'arrows' if layout.directions else 'bars'}: policy"))
+    return signs
+
+
+def _broken(signs: Sequence[shapes.Sign], width: int) -> list[list[shapes.Sign]]:
+    """In lines of this width in pixels."""
+    lines: list[list[shapes.Sign]] = [[]]
+    left = float(width)
+    for sign in signs:
+        needed = shapes.width(sign)
+        if needed > left and lines[-1]:
+            lines.append([])
+            left = width
+        lines[-1].append(sign)
+        left -= needed
+    return lines
 
 
 def policy_image(where: Any, policy: np.ndarray | None = None, values: np.ndarray | None = None) -> np.ndarray:

@@ -10,10 +10,11 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageChops, ImageDraw, ImageFont
 
 SCALE = 3
 CELL = 96  # pixels of a cell's side
+LINE_HEIGHT = 22  # of a line of words below the cells
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
 
@@ -30,6 +31,33 @@ HIGH: Colour = (86, 180, 233)  # sky blue, the ground of the largest value; the 
 
 def blank(columns: int, rows: int) -> Image.Image:
     return Image.new("RGB", (columns * CELL * SCALE, rows * CELL * SCALE), LINE)
+
+
+def with_lines(image: Image.Image, lines: Sequence[Sequence["Sign"]]) -> Image.Image:
+    """The picture with lines of words below it, each word with its sign before it."""
+    height = len(lines) * LINE_HEIGHT * SCALE
+    whole = Image.new("RGB", (image.width, image.height + height), LINE)
+    whole.paste(image)
+    draw = ImageDraw.Draw(whole)
+    for k, line in enumerate(lines):
+        x, middle = 6.0 * SCALE, image.height + (k + 0.5) * LINE_HEIGHT * SCALE
+        for sign in line:
+            if sign.paint is not None:
+                small = Image.new("RGB", (CELL * SCALE, CELL * SCALE), GROUND)
+                sign.paint(Cell(ImageDraw.Draw(small), (0, 0)), 1.0)
+                small = small.crop(ImageChops.difference(small, Image.new("RGB", small.size, GROUND)).getbbox())
+                side = (LINE_HEIGHT - 6) * SCALE
+                small.thumbnail((side, side))
+                whole.paste(small, (round(x + (side - small.width) / 2), round(middle - small.height / 2)))
+                x += side + 4 * SCALE
+            draw.text((x, middle), sign.words, fill=INK, font=_font(), anchor="lm")
+            x += draw.textlength(sign.words, font=_font()) + 14 * SCALE
+    return whole
+
+
+def width(sign: "Sign") -> float:
+    """Pixels that it takes in a line."""
+    return _font().getlength(sign.words) / SCALE + 14 + (LINE_HEIGHT if sign.paint else 0)
 
 
 def finish(image: Image.Image) -> np.ndarray:
@@ -95,6 +123,13 @@ def _diamond(cell: Cell, size: float) -> None:
 
 def _pit(cell: Cell, size: float) -> None:
     cell.disc(0.33 * CELL * size, HOLE)
+
+
+class Sign(NamedTuple):
+    """A word of the legend, and what it stands for."""
+
+    words: str
+    paint: Callable[[Cell, float], None] | None = None
 
 
 class Kind(NamedTuple):

@@ -107,7 +107,8 @@ class TabularVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if self.render_mode is None:
             gym.logger.warn("render() draws nothing without a render_mode: choose 'ansi' or 'rgb_array'")
             return None
-        return tuple(self._single.show(int(s), m) for s, m in zip(self._require_reset(), self._marked, strict=True))
+        scenes = zip(self._require_reset(), self._marked, self._steps, strict=True)
+        return tuple(self._single.show(int(s), marked, [f"step {steps}"]) for s, marked, steps in scenes)
 
     def get_state(self) -> snapshot.Snapshot:
         """Everything needed to continue exactly from here, mid-episode, except the kernel if it is not nominal."""
