@@ -45,7 +45,8 @@ SAMPLED = {"garnet"}  # its rewards are random and not printed: a bound on our s
 
 
 def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
-    cells, checks = [], []
+    cells: list[dict[str, Any]] = []
+    checks: list[dict[str, Any]] = []
     for problem in settings["problems"]:
         for discount in settings["discounts"]:
             cell = cache(forms.label(form, f"{problem}, γ {discount:g}"), _cell, problem, discount, settings, form)
@@ -249,7 +250,7 @@ def _answers(result: Result) -> forms.Answers:
     for cell in result["cells"]:
         for method, run in cell["methods"].items():
             key = (tabular.PROBLEMS[cell["problem"]], f"{cell['discount']:g}", style.look(method).name)
-            found[key] = forms.pair(run["objective"], run["constraint"], run["feasible"])
+            found[key] = forms.pair((run["objective"], run["constraint"]), run["feasible"])
     return found
 
 

@@ -19,7 +19,8 @@ SHADES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8c000"]  # v
 
 
 def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
-    work, problems = settings["iterations"], []
+    work = settings["iterations"]
+    problems: list[dict[str, Any]] = []
     for problem in settings["problems"]:
         own = ours["problems"][len(problems)] if ours else None
         problems.append(_problem(problem, METHODS, cache, form, own, iterations=work))
@@ -225,14 +226,14 @@ def _is_slack(constraint: list[float], problem: dict[str, Any]) -> bool:
 
 
 def _answers(result: Result) -> forms.Answers:
-    found = {
-        (late_iterates.problem_label(w), style.look(run["method"]).name): forms.pair(*run["answer"], run["feasible"])
+    found: forms.Answers = {
+        (late_iterates.problem_label(w), style.look(run["method"]).name): forms.pair(run["answer"], run["feasible"])
         for w in (*result["problems"], result["garnet"])
         for run in w["runs"]
     }
     river = PROBLEMS["river_swim"]
     for run in result["lambdas"]:
-        found[f"{river}, λ = {run['lam']:g}", style.look("rnpg").name] = forms.pair(*run["answer"], run["feasible"])
+        found[f"{river}, λ = {run['lam']:g}", style.look("rnpg").name] = forms.pair(run["answer"], run["feasible"])
     return found
 
 

@@ -63,8 +63,8 @@ def merged(ours: list[dict[str, Any]], others: list[dict[str, Any]], *keys: str)
     return [new.get(tuple(row[key] for key in keys), row) for row in ours]
 
 
-def pair(objective: float, constraint: float, feasible: bool) -> str:
-    text = f"{objective:.2f}, {constraint:.2f}"
+def pair(values: Iterable[float], feasible: bool) -> str:
+    text = ", ".join(f"{value:.2f}" for value in values)
     return text if feasible else f"**{text}**"
 
 

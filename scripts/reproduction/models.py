@@ -11,6 +11,7 @@ import numpy as np
 from rcac import registry
 from rcac.problem import RCMDP
 from rcac.report.tables import markdown
+from reproduction import forms
 from reproduction.section import Claim, PieceCache, Result, Section, verdict
 from reproduction.tabular import PROBLEMS, STEP_SIZES, load_problem
 
@@ -68,7 +69,8 @@ def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
         "swim": [[s, a, _next(swim, s, SWIM.index(a))] for s, a in SWIM_PRINTED],
         "grid": [[cell, a, _next(grid, cell[0] * SIDE + cell[1], MOVES.index(a))] for cell, a in GRID_PRINTED],
         "amounts": {problem: _amounts(problem) for problem in PRINTED_AMOUNTS},
-        "numbers": {problem: _numbers(problem) for problem in PROBLEMS},
+        "numbers": {problem: _numbers(problem, forms.OURS) for problem in PROBLEMS},
+        "preset": {problem: _numbers(problem, "paper") for problem in PROBLEMS},
     }
 
 
@@ -88,13 +90,13 @@ def _amounts(problem: str) -> dict[str, list[float | None]]:
     return {kind: [rewards.get(kind), costs.get(kind)] for kind in PRINTED_AMOUNTS[problem]}
 
 
-def _numbers(problem: str) -> list[float]:
+def _numbers(problem: str, form: str) -> list[float]:
     """Of `ROWS`: the model's, the environment's and the methods'."""
     model, row, algos = load_problem(problem), registry.rows("env")[problem], registry.rows("algo")
     budget = float(abs(model.budgets[0]))
-    lams = [float(algos[method]["lam"]) for method in ("rppg", "rnpg")]
-    step = float(algos["rnpg"]["step_size"])
-    return [model.num_states, model.num_actions, budget, model.discount, float(row["temperature"]), *lams, step]
+    rppg, rnpg = (algos[method] | forms.options(form, method, problem) for method in ("rppg", "rnpg"))
+    own = [float(row["temperature"]), float(rppg["lam"]), float(rnpg["lam"]), float(rnpg["step_size"])]
+    return [model.num_states, model.num_actions, budget, model.discount, *own]
 
 
 # What differs from the paper
@@ -134,12 +136,22 @@ def _equal(ours: dict[int, float], theirs: dict[int, float]) -> bool:
 def claims(result: Result) -> list[Claim]:
     checks = _checks(result)
     other = [name for name, same in checks if not same]
+    preset = [
+        _same(ours, theirs)
+        for problem, own in result["preset"].items()
+        for ours, theirs in zip(own[4:], PRINTED_NUMBERS[problem][4:], strict=True)
+    ]
     return [
         Claim(
             "(Ours) The models and default settings are those of the paper's tables",
             verdict(not other, 2 * len(other) <= len(checks)),
             f"{len(checks) - len(other)} of {len(checks)} printed entries are ours too; others: {'; '.join(other) or 'none'}",
-        )
+        ),
+        Claim(
+            "(Ours) The settings of `preset=paper` are those of its tables",
+            verdict(all(preset), any(preset)),
+            f"{sum(preset)} of {len(preset)} printed temperatures, λ and step sizes",
+        ),
     ]
 
 

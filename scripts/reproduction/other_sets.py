@@ -37,7 +37,8 @@ def make(name: str, model: RCMDP) -> Uncertainty:
 
 
 def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
-    model, sets = load_problem("river_swim", initial="uniform"), []
+    model = load_problem("river_swim", initial="uniform")
+    sets: list[dict[str, Any]] = []
     for kind in OTHER_SETS:
         uncertain, runs = make(kind, model), []
         for method in forms.changed(form, METHODS):
@@ -125,7 +126,7 @@ def _ahead(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def _answers(result: Result) -> forms.Answers:
     return {
         (OTHER_SETS[group["set"]], style.look(run["method"]).name): forms.pair(
-            run["objective"], run["constraint"], run["feasible"]
+            (run["objective"], run["constraint"]), run["feasible"]
         )
         for group in result["sets"]
         for run in group["runs"]

@@ -31,7 +31,8 @@ GRIDS: dict[str, list[dict[str, float]]] = {
 
 
 def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
-    model, radii = load_problem("river_swim", initial="uniform"), []
+    model = load_problem("river_swim", initial="uniform")
+    radii: list[dict[str, Any]] = []
     for radius in settings["radii"]:
         uncertainty, methods = KLBall(radius), {}
         for method in forms.changed(form, METHODS):
@@ -179,7 +180,7 @@ def _answers(result: Result) -> forms.Answers:
     for radius in result["radii"]:
         for method in METHODS:
             best = _best(radius, method)
-            numbers = forms.pair(best["objective"], best["constraint"], best["feasible"])
+            numbers = forms.pair((best["objective"], best["constraint"]), best["feasible"])
             found[f"{radius['radius']:g}", style.look(method).name] = numbers
     return found
 

@@ -147,8 +147,9 @@ def _answers(result: Result) -> forms.Answers:
     at = tabular.STEP_SIZES.index(PAPER_STEP_SIZE)
     found: forms.Answers = {}
     for cell in result["cells"]:
+        own = cell["runs"][at]["answer"]
         key = (tabular.PROBLEMS[cell["problem"]], tabular.SETS[cell["set"]], style.look(cell["method"]).name)
-        found[key] = forms.pair(**cell["runs"][at]["answer"])
+        found[key] = forms.pair((own["objective"], own["constraint"]), own["feasible"])
     return found
 
 

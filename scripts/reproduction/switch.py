@@ -21,7 +21,8 @@ POINTS = 400
 
 
 def compute(settings: dict[str, Any], cache: PieceCache, form: str = forms.OURS, ours: Result | None = None) -> Result:
-    model, sets, methods = load_problem("river_swim", initial="uniform"), [], [*SWITCHING, OURS]
+    model, methods = load_problem("river_swim", initial="uniform"), [*SWITCHING, OURS]
+    sets: list[dict[str, Any]] = []
     for kind in SETS:
         uncertainty, runs = make_uncertainty(kind, "river_swim"), []
         for method in forms.changed(form, methods):
@@ -142,7 +143,7 @@ def claims(result: Result) -> list[Claim]:
 
 def _answers(result: Result) -> forms.Answers:
     return {
-        (SETS[group["set"]], style.look(run["method"]).name): forms.pair(*run["answer"], run["feasible"])
+        (SETS[group["set"]], style.look(run["method"]).name): forms.pair(run["answer"], run["feasible"])
         for group in result["sets"]
         for run in group["runs"]
     }

@@ -26,6 +26,7 @@ from reproduction import (
     cac_variants,
     cartpole,
     command,
+    curves,
     deep,
     equal_return,
     forms,
@@ -39,6 +40,7 @@ from reproduction import (
     report,
     river_swim,
     slack_vs_radius,
+    step_sizes,
     switch,
     tabular,
     tradeoff,
@@ -760,13 +762,15 @@ def test_the_papers_own_two_have_a_figure(results):
     assert "cartpole_own" in cartpole.figures(result)
 
 
-def test_the_models_are_compared_with_the_tables(results):
-    result = json.loads(json.dumps(results["models"]))
-    [found] = models.claims(result)
-    assert found.verdict == IN_PART
+def test_the_models_are_compared_with_the_tables(tmp_path):
+    result = json.loads(json.dumps(models.compute({}, PieceCache(tmp_path))))
+    found, preset = models.claims(result)
+    assert (found.verdict, preset.verdict) == (IN_PART, HOLDS)
     assert "frozen-lake, states" in found.evidence  # 15 printed, of a 4×4 grid
     assert "river-swim, s0 right" in found.evidence  # printed with a move out of the river
     assert "reward of" not in found.evidence
+    result["preset"]["garnet"][-1] = 0.5
+    assert models.claims(result)[1].verdict == IN_PART
     result["amounts"]["frozen_lake"]["hole"][1] = 0.5
     assert "frozen-lake, cost of hole" in models.claims(result)[0].evidence
     for kernel in (dict(own) for _, _, own in [*result["swim"], *result["grid"]]):
@@ -890,6 +894,191 @@ def test_a_claim_is_shown_in_every_form_that_says_something_else():
         "(Ours) Best (c_0 = r_max − r)",
     ]
     assert section.tables(result).endswith("| other | negated | complement | paper |")
+
+
+# Each verdict's rule, on each side of its line and on it
+
+
+def named(found, word):
+    [claim] = [claim for claim in found if word in claim.claim]
+    return claim.verdict
+
+
+def stepped(*rewards, method="rnpg"):
+    """A cell of the step sizes: what each of the six earns, where the uniform policy earns 0 and the best known one 100."""
+    runs = [
+        {"answer": {"objective": float(r), "feasible": True}, "objective": float(r), "feasible": True, "first": 0.0}
+        for r in rewards
+    ]
+    return {"set": "kl_ball", "problem": "garnet", "method": method, "runs": runs, "reference": {"objective": 100.0}}
+
+
+@pytest.mark.parametrize(("way", "expected"), [(96, HOLDS), (95, HOLDS), (94, IN_PART), (50, IN_PART), (49, NOT)])
+def test_is_the_papers_step_size_enough(way, expected):
+    assert named(step_sizes.claims({"cells": [stepped(way, 0, 0, 0, 0, 0)]}), "of the paper, 1e-3") == expected
+
+
+@pytest.mark.parametrize(("other", "expected"), [(89, HOLDS), (90, HOLDS), (95, IN_PART), (96, NOT)])
+def test_is_our_default_the_best_step_size(other, expected):
+    assert named(step_sizes.claims({"cells": [stepped(0, 0, 0, 90, other, 0)]}), "Our default") == expected
+
+
+@pytest.mark.parametrize(
+    ("rival", "evaluations", "expected"),
+    [(49.9, 30, HOLDS), (50.0, 30, HOLDS), (50.1, 30, NOT), (50.0, 31, IN_PART)],
+)
+def test_rsqp_leads_within_thirty_evaluations(rival, evaluations, expected):
+    radius = swim((rival, True), (1, True), (1, True), (1, True))
+    radius["methods"]["rsqp"][0]["evaluations"] = evaluations
+    assert named(river_swim.claims({"radii": [radius]}), "(Ours)") == expected
+
+
+def timed(problem, quotient, near):
+    """A cell in which EPIRC-PGS takes `quotient` times as long as RNPG, and `near` times to the goal."""
+    cell = clock(problem, 1.0, near=(1.0, near))
+    cell["methods"]["epirc_pgs"]["updates"] = quotient
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("updates", "near", "expected"),
+    [(1.0, 0.0, HOLDS), (1.1, 0.0, HOLDS), (0.99, 0.0, NOT), (0.99, 1.0, IN_PART), (0.99, 0.99, NOT)],
+)
+def test_how_much_faster_rnpg_is_than_epirc_pgs(updates, near, expected):
+    line = 0.9 * wall_clock.printed("river_swim", 0.9)  # nine tenths of what is printed
+    cells = [timed("river_swim", updates * line, near * line)]
+    assert named(wall_clock.claims({"cells": cells}), "as fast as EPIRC-PGS") == expected
+
+
+@pytest.mark.parametrize(
+    ("river", "other", "expected"),
+    [
+        (0.9 * wall_clock.RPPG, wall_clock.SIMILAR, [HOLDS, HOLDS]),  # on both lines
+        (0.89 * wall_clock.RPPG, 1.01 * wall_clock.SIMILAR, [NOT, NOT]),
+        (0.9 * wall_clock.RPPG, 1 / wall_clock.SIMILAR, [HOLDS, HOLDS]),
+        (0.9 * wall_clock.RPPG, 0.99 / wall_clock.SIMILAR, [HOLDS, NOT]),
+    ],
+)
+def test_the_lines_of_rnpg_and_rppg_by_the_clock(river, other, expected):
+    found = wall_clock.claims({"cells": [clock("river_swim", river), clock("garnet", other)]})
+    assert [claim.verdict for claim in found[-2:]] == expected
+
+
+def best_cell(rnpg, epirc_pgs=-2.0, rsqp=1.0, feasible=True):
+    values = {"rnpg": rnpg, "rppg": -2.0, "epirc_pgs": epirc_pgs, "robust_crpo": -2.0, "rsqp": rsqp}
+    methods = {
+        m: {
+            "objective": v,
+            "feasible": feasible or m != "rnpg",
+            "violation": 0.0 if feasible or m != "rnpg" else 1.0,
+            "evaluations": 9,
+        }
+        for m, v in values.items()
+    }
+    return {"problem": "river_swim", "discount": 0.99, "methods": methods}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([best_cell(-1.9)], HOLDS),
+        ([best_cell(-2.0)], NOT),  # as much is not more
+        ([best_cell(-1.9), best_cell(-2.0)], IN_PART),  # half of them
+        ([best_cell(-1.9), best_cell(-2.0), best_cell(-2.0)], NOT),
+        ([best_cell(-1.0, feasible=False)], NOT),
+    ],
+)
+def test_whose_best_policy_earns_more(cells, expected):
+    found = best_policy.claims({"cells": cells, "checks": []})
+    assert named(found, "earns more than that of EPIRC-PGS") == expected
+
+
+@pytest.mark.parametrize(("rsqp", "expected"), [(0.0, HOLDS), (-1e-6, HOLDS), (-2e-6, NOT)])
+def test_rsqp_against_the_best_tuned(rsqp, expected):
+    assert named(best_policy.claims({"cells": [best_cell(0.0, rsqp=rsqp)], "checks": []}), "(Ours)") == expected
+
+
+@pytest.mark.parametrize(("printed", "expected"), [([50, 50], HOLDS), ([50.1, 50], IN_PART), ([50.1, 50.1, 50], NOT)])
+def test_printed_pairs_are_possible_up_to_what_the_program_allows(printed, expected):
+    row = {"problem": "river_swim", "discount": 0.99, "method": "rnpg", "constraint": 42.2, "allowed": 50.0}
+    checks = [row | {"objective": value} for value in printed]
+    assert named(best_policy.claims({"cells": [best_cell(0.0)], "checks": checks}), "printed rewards") == expected
+
+
+def curves_of(lambdas=((40, 40), (41, 41)), fifty=(True,), constraint=50.0, floor=False):
+    """A result of the learning curves: (reward, cost) by λ, RNPG's feasibility by problem, and one constraint for all."""
+    rows = dict.fromkeys(["rnpg", "rppg", "epirc_pgs"], late_stats())
+    problems = [curve_problem(problem, floor, **rows) for problem, _ in zip(tabular.PROBLEMS, fifty, strict=False)]
+    for problem, feasible in zip(problems, fifty, strict=True):
+        problem["runs"] = [run | {"feasible": feasible, "constraint": [constraint]} for run in problem["runs"]]
+    runs = [{"answer": list(pair), "feasible": True} for pair in lambdas]
+    return curves.claims(
+        {"lambdas": runs, "problems": problems, "garnet": curve_problem("garnet", True, **rows) | {"lam": 30.0}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [((39, 39), HOLDS), ((40, 40), NOT), ((39, 40), IN_PART), ((41, 39), IN_PART), ((41, 41), NOT)],
+)
+def test_does_a_larger_lambda_lower_both(last, expected):
+    assert named(curves_of(((40, 40), last)), "A larger λ") == expected
+
+
+@pytest.mark.parametrize(("fifty", "expected"), [((True, True), HOLDS), ((True, False), IN_PART), ((False,), NOT)])
+def test_is_lambda_fifty_feasible(fifty, expected):
+    assert named(curves_of(fifty=fifty), "λ = 50") == expected
+
+
+@pytest.mark.parametrize(
+    ("constraint", "floor", "expected"), [(74, False, NOT), (75, False, HOLDS), (126, True, NOT), (125, True, HOLDS)]
+)
+def test_a_constraint_a_quarter_away_does_not_matter(constraint, floor, expected):
+    assert named(curves_of(constraint=constraint, floor=floor), "The constraint matters") == expected
+
+
+def test_half_of_the_late_policies_is_not_more_than_half():
+    half, more = late_stats(late=0.5, last=True), late_stats(late=0.51, last=True)
+    for late, expected in ((half, NOT), (more, HOLDS)):
+        found = late_iterates._ends_infeasible(curve_problem(rnpg=late_stats(), rppg=late, epirc_pgs=late))
+        assert found.verdict == expected
+
+
+@pytest.mark.parametrize(("rival", "expected"), [(50, NOT), (51, HOLDS)])
+def test_the_least_difference_in_stability(rival, expected, monkeypatch):
+    monkeypatch.setattr(late_iterates, "MIN_CHANGE", 0.25)
+    changes = {"rnpg": 25, "rppg": rival, "epirc_pgs": rival}  # of 100
+    found = late_iterates._stable([curve_problem(**{m: late_stats(change=(c, 0)) for m, c in changes.items()})])
+    assert found.verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("rnpg", "rsqp", "expected"), [(41, 41, [HOLDS, HOLDS]), (40, 40, [NOT, HOLDS]), (41, 40.9, [HOLDS, NOT])]
+)
+def test_whose_switch_earns_more(rnpg, rsqp, expected):
+    values = {"rnpg": rnpg, "robust_crpo": 40, "rsqp": rsqp}
+    runs = [{"method": m, "answer": [v, 42], "index": [0, 0, 1], "feasible": True} for m, v in values.items()]
+    assert [claim.verdict for claim in switch.claims({"sets": [{"set": "kl_ball", "runs": runs}]})] == expected
+
+
+def test_level_on_other_sets_up_to_the_line():
+    rival = 30.0
+    for reward, expected in ((rival - other_sets.LEVEL * rival, HOLDS), (rival - 1.01 * other_sets.LEVEL * rival, NOT)):
+        group = [(reward, True), (rival, True), (1.0, True), (1.0, True), (rival, True)]
+        assert other_sets.claims(on_other_sets(group))[1].verdict == expected
+
+
+@pytest.mark.parametrize(("beyond", "slope", "expected"), [(0.0, -0.5, [HOLDS, HOLDS]), (1.0, -0.49, [NOT, NOT])])
+def test_the_lines_of_the_rate(beyond, slope, expected):
+    """A gap on the bound is within it, a slope as promised is as fast."""
+    curves_ = {}
+    for variant in rate.VARIANTS:
+        gap = rate.bound(variant, 100, rate.positive_costs()) + beyond
+        for name in ("theory", "tuned"):
+            curves_[f"{variant} {name}"] = {"multiple": 1.0, "gaps": [gap], "slope": slope}
+    betas = [{"problem": "river_swim", "set": "kl_ball", "beta": 1.4}]
+    result = {"sets": [{"set": "kl_ball", "curves": curves_}], "iterations": [100], "assumption": betas}
+    assert [claim.verdict for claim in rate.claims(result)[1:3]] == expected
 
 
 # Sections
