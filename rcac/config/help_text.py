@@ -21,6 +21,7 @@ models that an uncertainty set allows. Everything about it ends in a folder of i
 
   rcac-train env=river_swim algo=rsqp uncertainty=kl_ball uncertainty.radius=0.01
   rcac-train env=cartpole algo=rcac_npg algo.total_steps=500000 seed=1
+  rcac-train env=river_swim algo=rnpg preset=paper          the paper's own settings of its methods
   rcac-train env=custom env.path=my.npz                     a problem that RCMDP.save wrote
   rcac-train env=gym env.id=my_package:my/Env-v0 env.budgets=[25]
   rcac-train env=gym env.id=my_costs:CartPole-v1 env.cost=speeding env.budgets=[25]     a cost of my_costs.py, here

@@ -110,17 +110,20 @@ def _weights(axes: Axes, switching: list[dict[str, Any]], ours: dict[str, Any]) 
     axes.set_ylim(-0.05, 1.05)
 
 
+def _reward(run: dict[str, Any]) -> str:
+    over = "" if run["feasible"] else f" (over the budget: {run['answer'][1]:.2f})"
+    return f"{style.look(run['method']).name} {run['answer'][0]:.2f}{over}"
+
+
 def claims(result: Result) -> list[Claim]:
-    found = []
-    order = []
+    """A policy over its budget earns nothing that counts."""
+    found, order, shown = [], [], []
     for group in result["sets"]:
         by_name = {run["method"]: run for run in group["runs"]}
-        order.append([by_name[m]["answer"][0] for m in (*SWITCHING, OURS)])
-    evidence = "; ".join(
-        f"{SETS[g['set']]}: "
-        + ", ".join(f"{style.look(m).name} {v:.2f}" for m, v in zip((*SWITCHING, OURS), o, strict=True))
-        for g, o in zip(result["sets"], order, strict=True)
-    )
+        runs = [by_name[m] for m in (*SWITCHING, OURS)]
+        order.append([run["answer"][0] if run["feasible"] else -np.inf for run in runs])
+        shown.append(f"{SETS[group['set']]}: " + ", ".join(map(_reward, runs)))
+    evidence = "; ".join(shown)
     ahead = [o[0] > o[1] for o in order]
     found.append(
         Claim(

@@ -915,7 +915,10 @@ def stepped(*rewards, method="rnpg"):
 
 @pytest.mark.parametrize(("way", "expected"), [(96, HOLDS), (95, HOLDS), (94, IN_PART), (50, IN_PART), (49, NOT)])
 def test_is_the_papers_step_size_enough(way, expected):
-    assert named(step_sizes.claims({"cells": [stepped(way, 0, 0, 0, 0, 0)]}), "of the paper, 1e-3") == expected
+    cell = stepped(way, 0, 0, 0, 0, 0)
+    assert named(step_sizes.claims({"cells": [cell]}), "of the paper, 1e-3") == expected
+    cell["runs"][0]["answer"]["feasible"] = False
+    assert named(step_sizes.claims({"cells": [cell]}), "of the paper, 1e-3") == NOT
 
 
 @pytest.mark.parametrize(("other", "expected"), [(89, HOLDS), (90, HOLDS), (95, IN_PART), (96, NOT)])
@@ -1058,7 +1061,11 @@ def test_the_least_difference_in_stability(rival, expected, monkeypatch):
 def test_whose_switch_earns_more(rnpg, rsqp, expected):
     values = {"rnpg": rnpg, "robust_crpo": 40, "rsqp": rsqp}
     runs = [{"method": m, "answer": [v, 42], "index": [0, 0, 1], "feasible": True} for m, v in values.items()]
-    assert [claim.verdict for claim in switch.claims({"sets": [{"set": "kl_ball", "runs": runs}]})] == expected
+    result = {"sets": [{"set": "kl_ball", "runs": runs}]}
+    assert [claim.verdict for claim in switch.claims(result)] == expected
+    runs[0]["feasible"] = False  # then what it earns does not count
+    found = switch.claims(result)
+    assert (found[0].verdict, "over the budget: 42.00" in found[0].evidence) == (NOT, True)
 
 
 def test_level_on_other_sets_up_to_the_line():
