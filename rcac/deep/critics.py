@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head, orthogonal_
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps.base import CHUNK, finite, minibatches
+from rcac.deep.tanh import Tanh
 
 
 class Critics(nn.Module):
@@ -42,7 +43,7 @@ class Critics(nn.Module):
             self.heads.append(head)
             if context:
                 width = head.in_features
-                self.mixers.append(nn.Sequential(nn.Linear(width + context, width), nn.Tanh()))
+                self.mixers.append(nn.Sequential(nn.Linear(width + context, width), Tanh()))
                 orthogonal_(self.mixers[-1], 1.0, rng)
         self.register_buffer("scales", torch.zeros(len(self.heads), dtype=torch.float64))  # k (K,)
 

@@ -21,11 +21,12 @@ from rcac.deep.custom import Inputs, make_body
 from rcac.deep.distributions import Distribution, Gaussian
 from rcac.deep.settings import DeepSettings
 from rcac.deep.spaces import Encoder, History
+from rcac.deep.tanh import Tanh
 from rcac.errors import InputError
 
 CLIP = 10.0  # a normalised observation further out than this many stds is held there
 ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
+    "tanh": Tanh,
     "relu": nn.ReLU,
     "elu": nn.ELU,
     "silu": nn.SiLU,
