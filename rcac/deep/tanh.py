@@ -19,7 +19,7 @@ class _Tanh(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, slopes: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         return torch.ops.aten.tanh_backward(slopes, y)
 

@@ -93,12 +93,12 @@ def _read(arguments: list[str]) -> Request:
     if not settings and not names:
         raise InputError(f"nothing given, one of {', '.join([*SETTINGS, *SECTIONS])} expected")
     setting = settings[0] if settings else "full"
-    for key, value in selection.items():
+    for key, chosen in selection.items():
         for section in map(SECTIONS.get, names or SECTIONS):
             if section is None or key not in section.selecting:
                 raise InputError(f"{key}: given, but {section and section.name} has none to select")
             known = section.settings["full"][key]
-            if wrong := [] if key == "seeds" else [x for x in value if x not in known]:
+            if wrong := [] if key == "seeds" else [x for x in chosen if x not in known]:
                 raise InputError(f"{key}: {wrong[0]!r} given, some of {', '.join(known)} expected")
     return Request(setting, names or list(SECTIONS), runs, jobs, selection)
 
