@@ -98,7 +98,7 @@ def _read(arguments: list[str]) -> Request:
             if section is None or key not in section.selecting:
                 raise InputError(f"{key}: given, but {section and section.name} has none to select")
             known = section.settings["full"][key]
-            if wrong := [] if key == "seeds" else [x for x in chosen if x not in known]:
+            if wrong := [x for x in chosen if x not in known] if isinstance(chosen, list) else []:
                 raise InputError(f"{key}: {wrong[0]!r} given, some of {', '.join(known)} expected")
     return Request(setting, names or list(SECTIONS), runs, jobs, selection)
 
