@@ -709,7 +709,7 @@ class TestEvaluate:
         trained = run("env=river_swim")
         assert evaluate(f"run={trained.folder} episodes=2 record=true").code == 0
         assert (trained.folder / "episode.gif").read_bytes() == b"GIF89a"
-        assert given["frames"].shape == (8, 96, 576, 3)
+        assert given["frames"].shape == (8, 140, 576, 3)
         assert (given["frames"].dtype, given["extension"], given["duration"]) == (np.uint8, ".gif", 250.0)
 
 

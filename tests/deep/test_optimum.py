@@ -58,7 +58,7 @@ def optimum():
 )
 def test_the_optimum_of_a_linear_program_is_reached(name, unit):
     small = {"num_envs": 16, "rollout_length": 40, "actor_hidden": [8], "critic_hidden": [8], "gamma": 0.9}
-    small |= {"window": 160, "total_steps": 640 * 150, "trials": 3, "actor_batch": 160, "actor_lr": 1e-2}
+    small |= {"window": 160, "total_steps": 640 * 150, "trials": 4, "actor_batch": 160, "actor_lr": 1e-2}
     small |= {"critic_lr": 2e-2, "critic_epochs": 4, "critic_batch": 160, "critic_lambda": 1.0}
     settings = DeepSettings(**{**registry.algorithm_row(name), **small})
     assert settings.radius == 0

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from state_hash import state_hash
 from toy_learner import ToyLearner, train_toy
 
-from rcac.config.sweep.folder import FAILED, FINISHED, INFEASIBLE, RUNNING, STOPPED, Record, SweepFolder
+from rcac.config.sweep.folder import FAILED, FINISHED, INFEASIBLE, RUNNING, STOPPED, JobRecord, SweepFolder
 from rcac.runs import checkpoint
-from rcac.runs.encoding import state_hash
+
 from rcac.runs.folder import RunFolder
 
 TOTAL, EVERY = 24, 5
@@ -138,7 +139,7 @@ class Sweeping(Machine):
         run.mkdir()
         if wrote:
             (run / "summary.json").write_text("{}")
-        self.folder.write(key, Record("launch", ["seed=1"], outcome, run.name))
+        self.folder.write(key, JobRecord("launch", ["seed=1"], outcome, run.name))
         self.done[key] = outcome == INFEASIBLE or (outcome == FINISHED and wrote)
 
     @rule(key=keys)

@@ -1364,7 +1364,7 @@ def test_ctrl_c_in_a_training_is_130(tmp_path, monkeypatch, capsys):
 def test_the_script_computes_a_section_once(tmp_path, capsys, monkeypatch):
     first = run("quick", "switch", f"runs={tmp_path}", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert "switch: kl_ball\n" in first.stderr
+    assert "switch: kl_ball, rsqp\n" in first.stderr
     folder = tmp_path / "reproduction" / "quick"
     assert first.stdout.strip() == "reproduction/quick/report.md"
     assert {path.name for path in folder.iterdir()} == {"switch.json", "switch.png", "switch.pdf", "report.md"}
