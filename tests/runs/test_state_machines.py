@@ -164,10 +164,10 @@ class Sweeping(Machine):
 
     @rule(launch=st.sampled_from(["one", "two"]))
     def launch(self, launch: str) -> None:
-        self.folder.begin(launch)
-        assert self.folder.at_work() == launch
-        self.folder.dismiss()
-        assert self.folder.at_work() is None
+        self.folder.begin_launch(launch)
+        assert self.folder.active_launch() == launch
+        self.folder.end_launch()
+        assert self.folder.active_launch() is None
 
     def teardown(self) -> None:
         found = {key: bool(self.folder.done(key)) for key in self.done}
