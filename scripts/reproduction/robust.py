@@ -243,13 +243,12 @@ def claims(result: Result) -> list[Claim]:
         top = interval([np.array([s.mean_return for s in ours])]).high
         above = [key for key, own in others.items() if interval([np.array([s.mean_return for s in own])]).low > top]
         names = ", ".join(METHODS[key].name for key in others) or "none"
-        found.append(
-            Claim(
-                "No other method that holds its budgets over the box earns more",
-                verdict(not above, False),
-                f"others that hold them: {names}; earning more: {', '.join(METHODS[key].name for key in above) or 'none'}",
-            )
+        evidence = (
+            f"others that hold them: {names}; earning more: {', '.join(METHODS[key].name for key in above) or 'none'}"
         )
+        if len(scores) > 1:  # else there is none to compare with
+            claim = "No other method that holds its budgets over the box earns more"
+            found.append(Claim(claim, verdict(not above, False), evidence))
     return found
 
 
