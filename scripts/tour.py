@@ -31,7 +31,7 @@ UNCERTAIN = (
     "noise_high",
     "wind",
 )  # of its declared parameters, those that a training of a minute can be robust against
-NOMINAL_STEPS, ROBUST_STEPS = 500_000, 1_000_000  # the robust policy needs longer
+NOMINAL_STEPS, ROBUST_STEPS = 500_000, 1_600_000  # the robust policy needs longer
 SEARCH, FRESH = 32, 256  # episodes in every context, and then at those found worst
 COLOURS = {"nominal": style.BUDGET, "robust": style.BLUE}
 
