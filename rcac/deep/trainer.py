@@ -42,6 +42,7 @@ from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
 from rcac.deep.adversary import EPISODES, Adversaries
 from rcac.deep.calibration import Aim, Calibration
+from rcac.deep.devices import without_denormals
 from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes, Measured
 from rcac.deep.networks import Actor
@@ -193,26 +194,32 @@ class Trainer:
             budgets = budgets if self.switch.filters else self.aim.follow(estimates[1:], budgets)
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
-        update = self.actor_step(
-            ActorStepInputs(
-                actor=self.actor,
-                distribution=self.networks.distribution,
-                optimizer=self.actor_optimizer,
-                batch=batch,
-                weights=weights,
-                excess=estimates[1:] - budgets + settings.slack,
-                steps=self._steps_of_an_episode(),
-                directions=directions,
-                settings=settings,
-                rate=min(1.0, (1.0 - progress) / settings.anneal) if settings.anneal else 1.0,
-                rng=self.batch_rng,
-            )
+        inputs = ActorStepInputs(
+            actor=self.actor,
+            distribution=self.networks.distribution,
+            optimizer=self.actor_optimizer,
+            batch=batch,
+            weights=weights,
+            excess=estimates[1:] - budgets + settings.slack,
+            steps=self._steps_of_an_episode(),
+            directions=directions,
+            settings=settings,
+            rate=min(1.0, (1.0 - progress) / settings.anneal) if settings.anneal else 1.0,
+            rng=self.batch_rng,
         )
-        self.skipped += update.skipped
         chosen = np.flatnonzero(weights).tolist() if settings.critics == "selected" else list(range(len(weights)))
-        losses = self.critics.fit(
-            self.critic_optimizer, batch.observations, batch.targets, chosen, settings, self.batch_rng, batch.contexts
-        )
+        with without_denormals():
+            update = self.actor_step(inputs)
+            losses = self.critics.fit(
+                self.critic_optimizer,
+                batch.observations,
+                batch.targets,
+                chosen,
+                settings,
+                self.batch_rng,
+                batch.contexts,
+            )
+        self.skipped += update.skipped
         if settings.normalize_observations and len(self.moments.mean):
             self.moments.update(self.visited[:, self.interface.encoder.continuous])
             self.actor.preprocess.set_moments(*self.moments.scale())
