@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rcac.deep.networks import CRITIC_GAIN, Body, Preprocess, linear_head, orthogonal_
+from rcac.deep.plain import Pass, Stack, is_plain, joined_inputs
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps.base import CHUNK, finite, minibatches
 from rcac.deep.tanh import Tanh
@@ -104,20 +105,51 @@ class Critics(nn.Module):
         """Regress the chosen critics on targets (K, B): the mean scaled squared errors (K,) during the last pass."""
         scales = torch.where(self.scales > 0, self.scales, 1.0).to(targets.dtype)
         scaled = (targets / scales[:, None])[chosen].T.contiguous()
-        given = [rows] if contexts is None else [rows, contexts]
+        stacks = self._stacks(chosen)
+        inputs = joined_inputs(self, rows) if stacks else rows
+        given = [inputs] if contexts is None else [inputs, contexts]
         losses = torch.zeros_like(scales[chosen])
         for _ in range(settings.critic_epochs):
             losses = torch.zeros_like(losses)
             for wanted, *states in minibatches(settings.critic_batch, rng, scaled, *given):
-                errors = (self(*states, only=chosen) - wanted.T).square()
                 optimizer.zero_grad()
-                (errors.sum() / len(wanted)).backward()
+                if stacks:
+                    squares = squared_errors(stacks, wanted, *states)
+                else:
+                    squares = (self(*states, only=chosen) - wanted.T).square().sum(dim=1)
+                    (squares.sum() / len(wanted)).backward()
                 optimizer.step()
-                losses += errors.detach().sum(dim=1)
+                losses += squares.detach()
         finite(torch.cat([p.detach().flatten() for p in self.parameters()]), "a critic's gradient")
         found = np.zeros(len(scales))
         found[chosen] = losses.cpu().numpy() / len(rows)
         return found
+
+    def _stacks(self, chosen: list[int]) -> list[Stack] | None:
+        """Critics whose passes need no graph, if all are such."""
+        if len(set(self.bodies)) < len(self.bodies) or not all(is_plain(body) for body in self.bodies):
+            return None
+        found = []
+        for n in chosen:
+            layers = self.bodies[n].joint.layers  # type: ignore[union-attr]
+            if self.mixers:
+                joined_at = sum(isinstance(layer, nn.Linear) for layer in layers)  # type: ignore[union-attr]
+                found.append(Stack([*layers, *self.mixers[n], self.heads[n]], joined_at))  # type: ignore
+            else:
+                found.append(Stack([*layers, self.heads[n]]))  # type: ignore
+        return found
+
+
+def squared_errors(stacks: list[Stack], wanted: Tensor, rows: Tensor, contexts: Tensor | None = None) -> Tensor:
+    """(K,) sums over a minibatch with targets (B, K); the gradients of their mean are put where autograd puts them."""
+    sums = []
+    for stack, column in zip(stacks, wanted.unbind(dim=1), strict=True):
+        passed = Pass(stack, rows, contexts)
+        errors = passed.outputs - column[:, None]
+        for p, gradient in zip(stack.parameters, passed.transposed_times(errors * (2.0 / len(wanted))), strict=True):
+            p.grad = gradient
+        sums.append(errors.square().sum())
+    return torch.stack(sums)
 
 
 def _square(body: Body, zero: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from benchmarks.measure import Row, slowdown
 from rcac.errors import InputError
 from rcac.runs.folder import replace_file
 
-SECTIONS = ("evaluation", "solvers", "training", "stepping", "scale")
+SECTIONS = ("evaluation", "solvers", "training", "stepping", "mujoco", "scale")
 NEVER = "never"  # ∞, in the file and in the table
 Figures = dict[str, dict[str, float]]  # section → name → value
 

@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
     @property
     def more_is_better(self) -> bool:
-        return self.unit.endswith("/s") or self.unit == "×"
+        return self.unit.endswith("/s") or self.unit in ("×", "return")
 
 
 def absent(peer: str) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rcac.deep.distributions import Distribution
+from rcac.deep.plain import PlainJacobian, plain_jacobian
 from rcac.deep.steps.base import ActorStepInputs, Flat
 from rcac.errors import InputError
 
@@ -66,7 +67,21 @@ def outputs_to_differentiate(actor: nn.Module, rows: Tensor) -> Tensor:
         return actor(rows)
 
 
-def fisher_product(law: Distribution, jacobian: Jacobian, damping: float) -> Product:
+def jacobian_of(actor: nn.Module, rows: Tensor) -> Jacobian | PlainJacobian:
+    """Of the outputs (B, o) for rows (B, d), in all parameters."""
+    return plain_jacobian(actor, rows) or Jacobian(outputs_to_differentiate(actor, rows), Flat(actor))
+
+
+def gradients(
+    jacobian: Jacobian | PlainJacobian, loss: Callable[[Tensor], Tensor], weights: Tensor | None = None
+) -> Tensor:
+    """(R, P) of Σ_b weights_rb·loss_b for weights (R, B), or of Σ_b loss_b alone, with loss (B,) of the outputs row by row."""
+    outputs = jacobian.outputs.detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(loss(outputs).sum(), outputs)
+    return jacobian.transposed_times(slopes[None] if weights is None else weights[:, :, None] * slopes)
+
+
+def fisher_product(law: Distribution, jacobian: Jacobian | PlainJacobian, damping: float) -> Product:
     """v (R, P) ↦ (F + damping·I) v, row by row, with F the mean Fisher matrix over the outputs (B, o) of a pass."""
     outputs = jacobian.outputs.detach()
 
@@ -82,8 +97,7 @@ def damped_fisher(inputs: ActorStepInputs) -> Product:
     states, limit = inputs.batch.observations, inputs.settings.fisher_states
     if 0 < limit < len(states):
         states = states[torch.from_numpy(inputs.rng.choice(len(states), limit, replace=False)).to(states.device)]
-    jacobian = Jacobian(outputs_to_differentiate(inputs.actor, states), Flat(inputs.actor))
-    return fisher_product(inputs.distribution, jacobian, inputs.settings.damping)
+    return fisher_product(inputs.distribution, jacobian_of(inputs.actor, states), inputs.settings.damping)
 
 
 def conjugate_gradient(product: Product, target: Tensor, iterations: int) -> Tensor:

@@ -5,25 +5,27 @@ x = −√(2δ / gᵀH⁻¹g) · H⁻¹g          since  KL(π_old‖π) ≈ ½ 
 """
 
 import torch
+from torch import Tensor
 
-from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Flat, finite, line_search, mixture, weighted_advantage
-from rcac.deep.steps.fisher import conjugate_gradient, damped_fisher, dot
+from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, finite, line_search, mixture, weighted_advantage
+from rcac.deep.steps.fisher import conjugate_gradient, damped_fisher, dot, gradients, jacobian_of
 
 
 def natural_step(inputs: ActorStepInputs) -> ActorUpdate:
     settings, batch, law = inputs.settings, inputs.batch, inputs.distribution
     radius = settings.kl_radius * inputs.rate
-    parameters = Flat(inputs.actor)
-    outputs = inputs.actor(batch.observations)
-    loss = (law.log_prob(outputs, batch.actions) * weighted_advantage(inputs)).mean()  # ∇π/π_old = ∇log π at θ_old
-    if settings.entropy:
-        loss = loss - settings.entropy * law.entropy(outputs).mean()
-    slopes = torch.autograd.grad(loss, parameters.tensors, materialize_grads=True)
-    gradient = finite(parameters.join([slope[None] for slope in slopes]), "the actor's gradient")  # (1, P)
+    advantage = weighted_advantage(inputs)
+    jacobian = jacobian_of(inputs.actor, batch.observations)
+
+    def loss(outputs: Tensor) -> Tensor:
+        found = law.log_prob(outputs, batch.actions) * advantage  # ∇π/π_old = ∇log π at θ_old
+        return found - settings.entropy * law.entropy(outputs) if settings.entropy else found
+
+    gradient = finite(gradients(jacobian, loss) / len(advantage), "the actor's gradient")  # (1, P)
     product = damped_fisher(inputs)
     if inputs.directions is None:
         solution = conjugate_gradient(product, gradient, settings.cg_iterations)
     else:
         solution = (mixture(inputs) @ inputs.directions)[None]
     step = -torch.sqrt(2 * radius / dot(solution, product(solution))) * solution
-    return line_search(inputs, step[0], outputs.detach(), radius, accept=lambda new: True)
+    return line_search(inputs, step[0], jacobian.outputs.detach(), radius, accept=lambda new: True)

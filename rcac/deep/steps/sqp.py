@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, Flat, finite, line_search
-from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, damped_fisher, dot
+from rcac.deep.steps.base import ActorStepInputs, ActorUpdate, finite, line_search
+from rcac.deep.steps.fisher import conjugate_gradient, damped_fisher, dot, gradients, jacobian_of
 from rcac.deep.steps.trust_region import trust_region_step
 
 LEAST = 0.01  # share
@@ -30,18 +30,18 @@ def kept_share(gradient: np.ndarray, noise: np.ndarray) -> np.ndarray:
 def sqp_step(inputs: ActorStepInputs) -> ActorUpdate:
     settings, batch, law = inputs.settings, inputs.batch, inputs.distribution
     radius = settings.kl_radius * inputs.rate
-    outputs = inputs.actor(batch.observations)
-    old = outputs.detach()
-    logs = law.log_prob(outputs, batch.actions)
+    jacobian = jacobian_of(inputs.actor, batch.observations)
+    old = jacobian.outputs.detach()
+    old_logs = law.log_prob(old, batch.actions)
     centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
     # g_n = ∇J_n, not ∇L_n, since the excess is in the units of J_n
     slopes = centred * (inputs.steps / len(batch.actions))  # (K, B)
     product, excess = damped_fisher(inputs), inputs.excess
     if inputs.directions is None:
-        halves = torch.ones_like(logs)
+        halves = torch.ones_like(old_logs)
         halves[1::2] = -1.0
         noise = slopes[1:] * halves
-        both = Jacobian(logs, Flat(inputs.actor)).transposed_times(torch.cat([slopes, noise]))
+        both = gradients(jacobian, lambda outputs: law.log_prob(outputs, batch.actions), torch.cat([slopes, noise]))
         solutions = conjugate_gradient(product, finite(both, "the actor's gradient"), settings.cg_iterations)
         lengths = dot(solutions, product(solutions))[:, 0].double().cpu().numpy()  # gᵀH⁻¹g, then dᵀH⁻¹d
         solutions = solutions[: len(slopes)]
@@ -51,7 +51,6 @@ def sqp_step(inputs: ActorStepInputs) -> ActorUpdate:
     gram = (solutions @ product(solutions).T).double().cpu().numpy()
     step = trust_region_step((gram + gram.T) / 2, excess, radius)
     weights = torch.as_tensor(step.weights, dtype=solutions.dtype, device=solutions.device)
-    old_logs = logs.detach()
     units = np.sqrt(np.maximum(np.diagonal(gram)[1:], 1e-300))
 
     def worst(violations: np.ndarray) -> float:
