@@ -324,10 +324,6 @@ class Trainer:
         values = self.critics.values(self.initial).mean(axis=1)
         if not self.settings.calibrate or not self.episodes.count:
             return values
-        if self.switch.filters:  # the window's means will do
-            left, last = self.episodes.cut_off()
-            beyond = self.critics.values(last) @ left / len(left)  # E
-            return self.kappa * self.episodes.mean() + values - self.episodes.mean_discounted() - beyond
         plain, discounted, left, last = self.episodes.latest(finished)
         self.calibration.record(plain, discounted + (self.critics.values(last) * left).T, self.kappa)
         horizon = (1.0 - self.settings.gamma ** self.episodes.mean_length()) / (1.0 - self.settings.gamma)

@@ -14,6 +14,7 @@ from reproduction import (
     switch,
     tradeoff,
     velocity,
+    velocity_tuning,
     wall_clock,
 )
 from reproduction.section import Section
@@ -22,6 +23,6 @@ SECTIONS: dict[str, Section] = {
     module.SECTION.name: module.SECTION
     for module in (
         *(step_sizes, river_swim, wall_clock, best_policy, curves, rate, other_sets, noise),
-        *(cartpole, tradeoff, robust, velocity, switch, models),
+        *(cartpole, tradeoff, robust, velocity_tuning, velocity, switch, models),
     )
 }

@@ -40,11 +40,11 @@ def compute(settings: dict[str, Any], cache: PieceCache) -> Result:
         for task in settings["tasks"]
         for algo in settings["algorithms"]
     ]
-    runs = cache.compute_all({spec.label: partial(_run, spec, settings, cache.folder) for spec in specs})
+    runs = cache.compute_all({spec.label: partial(run, spec, settings, cache.folder) for spec in specs})
     return {"runs": runs, **{key: settings[key] for key in ("tasks", "algorithms", "steps", "episodes")}}
 
 
-def _run(spec: deep.TrainingSpec, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def run(spec: deep.TrainingSpec, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     config = deep.compose_spec(spec, settings, folder / "runs")
     done = deep.train_spec(spec, config)
     tests = {

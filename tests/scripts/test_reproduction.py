@@ -114,6 +114,11 @@ TINY = {
         "algorithms": ["rcac_npg", "rcac_sqp", "cpo"],
         **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
     },
+    "velocity_tuning": {
+        "tasks": ["hopper_velocity"],
+        "algorithms": ["rcac_npg"],
+        **{key: DEEP[key] for key in ("seeds", "steps", "episodes", "changes")},
+    },
     "robust": {
         "methods": ["robust_sqp", "rcac_sqp"],
         **{"sides": 2, "points": 2},
