@@ -37,6 +37,8 @@ def space_from_card(card: dict[str, Any]) -> gym.Space:
         return Discrete(card["n"], start=card["start"])
     if kind == "Box":
         shape, dtype = tuple(card["shape"]), np.dtype(card["dtype"])
+        if dtype.kind not in "biuf":  # text of 10⁹ characters is a dtype too
+            raise InputError(f"space: dtype {card['dtype']!r} given, one of numbers expected")
         low, high = _bound(card["low"], shape, -np.inf, dtype), _bound(card["high"], shape, np.inf, dtype)
         return Box(low, high, shape, dtype.type)
     if kind == "MultiDiscrete":

@@ -104,7 +104,9 @@ def card(between: Interface, settings: DeepSettings, name: str | None) -> dict[s
 def check_tensors(tensors: dict[str, np.ndarray]) -> None:
     """Refuse weights that are not finite, and a zero std of observations."""
     for name, array in tensors.items():
-        if not np.isfinite(array).all():
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array.astype(np.float32)).all()  # as the network holds it
+        if not finite:
             raise InputError(f"{name}: weights that are not finite given, finite numbers expected")
     if "preprocess.std" in tensors and not (tensors["preprocess.std"] > 0).all():
         raise InputError("preprocess.std: 0 or less given, positive numbers expected")

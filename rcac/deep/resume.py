@@ -1,6 +1,7 @@
 """Saving and resuming, part by part: every part of a trainer has `state()` and `load()`, and here are those of torch's
 modules and optimizers and of NumPy's generators."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,14 +25,23 @@ def save(parts: dict[str, Part]) -> State:
         own = part.state()
         tensors |= {f"{name}/{key}": array for key, array in own.tensors.items()}
         data[name] = own.data
+    if broken := _not_finite(tensors):
+        raise FloatingPointError(f"{broken} is not finite")
     return State(tensors, data)
 
 
 def restore(parts: dict[str, Part], state: State) -> None:
+    if broken := _not_finite(state.tensors):
+        raise InputError(f"state: {broken} is not finite, finite numbers expected")
     for name, part in parts.items():
         start = f"{name}/"
         own = {key[len(start) :]: np.array(x) for key, x in state.tensors.items() if key.startswith(start)}
         part.load(State(own, state.data[name]))
+
+
+def _not_finite(tensors: dict[str, np.ndarray]) -> str | None:
+    """The first that is not."""
+    return next((name for name, x in tensors.items() if not np.isfinite(x).all()), None)
 
 
 def array(tensor: Tensor) -> np.ndarray:
@@ -43,15 +53,20 @@ def module_arrays(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 def load_arrays(module: nn.Module, arrays: dict[str, np.ndarray]) -> None:
-    """Into what is there: nothing else may be given, nothing may be missing."""
+    """Into what is there."""
     own = module.state_dict()
-    for name in own.keys() | arrays.keys():
-        given, expected = (tuple(x[name].shape) if name in x else None for x in (arrays, own))
-        if given != expected:
-            raise InputError(f"{name}: shape {given} given, {expected} expected by the network")
+    check_shapes(own, arrays)
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(torch.from_numpy(np.asarray(arrays[name])).to(tensor.device))
+
+
+def check_shapes(own: Mapping[str, Tensor | np.ndarray], given: Mapping[str, np.ndarray]) -> None:
+    """Nothing else may be given, nothing may be missing."""
+    for name in own.keys() | given.keys():
+        found, expected = (tuple(x[name].shape) if name in x else None for x in (given, own))
+        if found != expected:
+            raise InputError(f"{name}: shape {found} given, {expected} expected by the network")
 
 
 class ModulePart:

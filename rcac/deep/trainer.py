@@ -511,6 +511,11 @@ class Trainer:
 
     def load(self, state: State) -> None:
         resume.restore(self.parts, state)
+        own = resume.module_arrays(self.actor)
+        build.check_tensors(own)
+        for candidate in filter(None, self.selection.candidates):
+            build.check_tensors(candidate.tensors)
+            resume.check_shapes(own, candidate.tensors)
         self.initial = np.array(state.tensors["initial"])
         self.position, self.skipped = int(state.data["position"]), int(state.data["skipped"])
         self.other = state.data["other"]

@@ -169,11 +169,13 @@ class TableBackend:
 
     def __init__(self, state: State, network: Any = None) -> None:
         self.table = table = state.tensors["policy"]
-        if table.ndim != 2 or not (table >= 0).all() or not (np.abs(table.sum(axis=1) - 1) <= ROW_SUM_TOLERANCE).all():
-            raise InputError(f"policy: shape {table.shape} given, an array (S, A) of distributions expected")
+        if table.ndim != 2 or not table.size:
+            raise InputError(f"policy: shape {table.shape} given, an array (S, A) expected")
         sizes = [state.data["spaces"][name].get("n") for name in Spaces._fields]
         if any(size not in (None, own) for size, own in zip(sizes, table.shape, strict=True)):
             raise InputError(f"policy: shape {table.shape} given, {tuple(sizes)} expected by its spaces")
+        if not (table >= 0).all() or not (np.abs(table.sum(axis=1) - 1) <= ROW_SUM_TOLERANCE).all():
+            raise InputError("policy: rows that are no distributions given, numbers ≥ 0 with sum 1 expected")
         self.edges = np.cumsum(table, axis=1)
 
     def _states(self, observations: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 Runs are grouped by environment, and by algorithm and what differs in its settings; the seeds are a group's members.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -26,6 +27,7 @@ from rcac.runs.folder import POLICY, RunFolder
 
 Composed = dict[str, Config]  # what was composed before: most runs of a folder share their environment
 INCIDENTAL = ("device", "threads")  # settings of the machine
+MARKS = ("versions.json", POLICY)  # of a run's folder
 
 
 class Run(NamedTuple):
@@ -58,7 +60,7 @@ def find(root: Path, changes: Sequence[str], trust: bool = False) -> list[Run]:
         RunFolder.open(root)
         return labelled([_read(root, root, changes, composed, trust)])
     runs = []
-    for folder in sorted({path.parent for name in ("versions.json", POLICY) for path in root.rglob(name)}):
+    for folder in sorted(Path(path) for path, _, names in os.walk(root) if {*names} & {*MARKS}):
         try:
             _check_finished(folder)
             run = _read(folder, root, named, composed, trust)
@@ -73,7 +75,7 @@ def find(root: Path, changes: Sequence[str], trust: bool = False) -> list[Run]:
 
 
 def is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("versions.json", POLICY))
+    return any((folder / name).is_file() for name in MARKS)
 
 
 def _check_finished(folder: Path) -> None:

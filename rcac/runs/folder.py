@@ -172,6 +172,9 @@ class RunFolder:
 
     def write_policy(self, policy: State, about: dict[str, Any]) -> None:
         """`policy.safetensors`, and its card: the policy's data, what it is `about`, versions, hash of the arrays."""
+        for name, array in policy.tensors.items():
+            if not np.isfinite(array).all():
+                raise FloatingPointError(f"policy: {name} is not finite")
         tensors = encoding.encode_tensors(policy.tensors)
         encoding.encode_data(policy.data)  # refuses what a card cannot hold
         try:

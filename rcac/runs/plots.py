@@ -44,8 +44,9 @@ def training(metrics: dict[str, np.ndarray], summary: dict[str, Any], title: str
     every = shown.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     for index, (axes, label) in enumerate(zip(every, names, strict=True)):
         _panel(axes, metrics, "return" if index == 0 else f"cost/{index}", label)
-        if index:
-            _budget(axes, float(metrics[f"budget/{index}"][0]), label)
+        budgets = metrics.get(f"budget/{index}", np.zeros(0))  # none in a table that was cut short
+        if index and len(budgets):
+            _budget(axes, float(budgets[0]), label)
     if every[0].lines:
         every[0].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(SERIES), frameon=False, fontsize=8)
     every[-1].set_xlabel(unit, color=INK, fontsize=9)

@@ -176,7 +176,7 @@ def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
         from rcac.runs import plots  # matplotlib takes a second to load, which is better spent now than before
 
         title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
-        if done.history:
+        if len(done.history.get("position", ())):
             plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
         built.illustrate(title, done.folder / "plots")
         if done.policy.data["kind"] == "tabular":

@@ -387,6 +387,33 @@ def test_interrupted_or_not_the_weights_are_the_same(name):
     assert json.dumps(whole.state().data) == json.dumps(second.state().data)
 
 
+def test_numbers_that_are_not_finite_are_neither_saved_nor_loaded():
+    trainer = tiny("rcac")
+    trainer.step()
+    state = trainer.state()
+    for name in ("actor/head.bias", "critics/scales", "calibration/level"):
+        spoiled = State({**state.tensors, name: np.full_like(state.tensors[name], np.nan)}, state.data)
+        with pytest.raises(InputError, match=f"state: {name} is not finite"):
+            tiny("rcac").load(spoiled)
+    with torch.no_grad():
+        trainer.actor.head.bias[0] = torch.inf
+    with pytest.raises(FloatingPointError, match=r"actor/head\.bias is not finite"):
+        trainer.state()
+
+
+def test_candidates_of_a_state_are_policies_of_this_actor():
+    trainer = tiny("rcac")
+    while not any(trainer.selection.candidates):
+        trainer.step()
+    state, names = trainer.state(), ("selection/0.preprocess.std", "selection/0.head.bias")
+    spoiled = State({**state.tensors, names[0]: np.zeros_like(state.tensors[names[0]])}, state.data)
+    with pytest.raises(InputError, match=r"preprocess\.std: 0 or less given"):
+        tiny("rcac").load(spoiled)
+    spoiled = State({**state.tensors, names[1]: np.zeros(7, np.float32)}, state.data)
+    with pytest.raises(InputError, match=r"head\.bias: shape \(7,\) given"):
+        tiny("rcac").load(spoiled)
+
+
 def test_interrupted_just_before_a_reset_step():
     changes = {"rollout_length": 5, "updates": 30, "total_steps": 20 * 30}
     whole, first, second = (tiny("rcac", **changes) for _ in range(3))

@@ -285,6 +285,13 @@ def test_weights_that_cannot_act_are_refused(name, value):
         Policy(state)
 
 
+def test_weights_that_are_infinite_to_the_network_are_refused():
+    state = policy_of()
+    state.tensors["head.bias"] = np.full_like(state.tensors["head.bias"], 1e300, dtype=np.float64)
+    with pytest.raises(InputError, match=r"head.bias: weights that are not finite"):
+        Policy(state)
+
+
 def test_weights_that_are_finite_but_huge_do_not_act():
     state = policy_of()
     for name in ("head.weight", "head.bias"):
@@ -387,6 +394,12 @@ def test_no_memory_is_asked_for_what_cannot_be():
             space_from_card(card)
 
 
+def test_a_dtype_of_no_numbers_is_refused():
+    card = {"type": "Box", "shape": [4], "dtype": "S1000000000", "low": [None], "high": [None]}
+    with pytest.raises(InputError, match=r"^space: dtype 'S1000000000' given, one of numbers expected"):
+        space_from_card(card)
+
+
 def test_other_spaces_are_refused():
     with pytest.raises(InputError, match=r"space: Text.* given, Box, Discrete, .* or Tuple expected"):
         space_card(Text(3))
@@ -465,10 +478,18 @@ def test_a_foreign_card(folder, change):
         rcac.load_policy(folder.path)
 
 
-@pytest.mark.parametrize("table", [np.zeros((2, 2)), np.ones(3), np.array([[np.nan, 1.0]]), np.array([[1.5, -0.5]])])
-def test_a_table_that_is_no_policy(table):
-    with pytest.raises(InputError, match=r"policy: shape .* given, an array \(S, A\) of distributions expected"):
+@pytest.mark.parametrize("number", [0.0, 1.5, -0.5, np.nan, np.inf])
+def test_a_table_that_is_no_policy(number):
+    table = TABLE.copy()
+    table[0, 0] = number
+    with pytest.raises(InputError, match="policy: rows that are no distributions given"):
         Policy(State({"policy": table}, CARD))
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 2), (10**18, 0)])
+def test_a_table_of_no_size(shape):
+    with pytest.raises(InputError, match=r"policy: shape .* given, an array \(S, A\) expected"):
+        Policy(State({"policy": np.zeros(shape)}, CARD))
 
 
 @pytest.mark.parametrize("more", [(1, 0), (0, 1)])

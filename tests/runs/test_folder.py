@@ -299,6 +299,14 @@ def test_policy_round_trip_and_damage(tmp_path):
         folder.read_policy()
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+def test_a_policy_that_is_not_finite_is_not_written(tmp_path, number):
+    folder = RunFolder.create(tmp_path, "e", "a", 0)
+    with pytest.raises(FloatingPointError, match="policy: w is not finite"):
+        folder.write_policy(State({"w": np.array([1.0, number])}, {}), {})
+    assert not (folder.path / "policy.safetensors").exists()
+
+
 def test_a_damaged_record_of_versions_costs_no_policy(tmp_path):
     folder = RunFolder.create(tmp_path, "e", "a", 0)
     (folder.path / "versions.json").write_text("{")

@@ -108,6 +108,10 @@ def test_a_table_that_was_deleted_starts_anew(path):
         ("a,b\n", r"header \['a', 'b'\] found"),
         ("position,wall_time,a\n1,2,3\n1,2\n", "row 3 is not 3 cells"),
         ("position,wall_time,a\nx,2,3\n", "row 2 is not 3 cells that begin with a position"),
+        (f"position,wall_time,a\n{'9' * 30},2,3\n", "row 2 is not 3 cells that begin with a position"),
+        ("position,wall_time,a\n1,2,3\n2,long,3\n", "row 3 has a cell that is not a number"),
+        ("position,wall_time,a\n1,,3\n", "row 2 has a cell that is not a number"),
+        (f"position,wall_time,{'a' * 200_000}\n", "not a table"),
     ],
 )
 def test_a_foreign_table_is_refused(path, text, message):
@@ -284,10 +288,34 @@ def test_a_logger_that_cannot_be_made_costs_nothing_else(tmp_path, monkeypatch):
     assert len(rows(tmp_path / "metrics.csv")) == 1
 
 
-def test_a_table_that_cannot_be_resumed_closes_the_others(tmp_path):
-    (tmp_path / "metrics.csv").write_text("foreign\n")
+@pytest.mark.parametrize("text", ["foreign\n", "", "position,wall_time,a\n1,long,2\n"])
+def test_a_damaged_table_is_set_aside_when_a_run_goes_on(tmp_path, text):
+    (tmp_path / "metrics.csv").write_text(text)
+    loggers = open_loggers(tmp_path, resume_from=3)
+    write(loggers, range(4, 6))
+    loggers.close()
+    (line,) = loggers.failed
+    assert line.endswith("it is metrics.csv.damaged now, and a new table begins")
+    assert (tmp_path / "metrics.csv.damaged").read_text() == text
+    np.testing.assert_array_equal(read_metrics(tmp_path / "metrics.csv")["position"], [4, 5])
+
+
+def test_a_table_damaged_while_training_is_set_aside_when_it_is_widened(path):
+    lines: list[str] = []
+    table = Table(path, warn=lines.append)
+    table.scalars(1, {"a/x": 1.0})
+    path.write_text("garbage")
+    table.scalars(2, {"a/x": 2.0, "b/y": 3.0})
+    table.close()
+    assert len(lines) == 1
+    np.testing.assert_array_equal(read_metrics(path)["b/y"], [3.0])
+
+
+def test_a_logger_that_cannot_be_made_closes_the_others(tmp_path, monkeypatch):
     hook, threads = threading.excepthook, threading.active_count()
-    with pytest.raises(InputError, match="header"):
+    monkeypatch.setattr(Table, "_rewrite", lambda table, rows: 1 / 0)
+    (tmp_path / "metrics.csv").write_text("position,wall_time\n")
+    with pytest.raises(ZeroDivisionError):
         open_loggers(tmp_path, resume_from=3)
     assert (threading.excepthook, threading.active_count()) == (hook, threads)
 

@@ -442,6 +442,18 @@ def test_a_table_damaged_while_training_costs_the_plots_alone(tmp_path, capfd):
     assert (folder.path / "summary.json").is_file()
 
 
+@pytest.mark.parametrize("text", ["garbage", "position,wall_time\n", "position,wall_time,x\n1,2,abc\n"])
+def test_a_run_with_a_damaged_table_goes_on(tmp_path, text):
+    folder = new(tmp_path)
+    done = train_toy(ToyLearner(total=60), folder)
+    for name in ("policy.safetensors", "policy.json", "summary.json"):
+        (done.folder / name).unlink()
+    (done.folder / "metrics.csv").write_text(text)
+    run(ToyLearner(total=60), RunFolder.open(done.folder), resume=True)
+    assert (folder.path / "policy.safetensors").is_file()
+    assert (folder.path / "summary.json").is_file()
+
+
 def test_killed_again_and_again_a_run_still_arrives(tmp_path, uninterrupted):
     """kill -9 at any moment of the loop: each time at most one interval is lost, and the end is the same."""
     folder = new(tmp_path)

@@ -31,6 +31,7 @@ class RunInfo(NamedTuple):
     labels: Sequence[str] = ()  # of the terms, objective first: return, cost 1, …
     settings: dict[str, Any] = {}  # the configuration, nested  # noqa: RUF012
     resume_from: int | None = None  # position of the checkpoint that the run goes on from
+    warn: Callable[[str], None] = lambda line: None  # of what did not stop the run; said in its end
 
 
 class Logger:
@@ -73,7 +74,7 @@ class MemoryLogger(Logger):
 
 
 class Loggers(Callback):
-    """The loggers of a run, as a callback of the loop. `failed` says which were given up, and why, a line each."""
+    """The loggers of a run, as a callback of the loop. `failed` says which were given up, and why, and what else went wrong, a line each."""
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class Loggers(Callback):
     def open(cls, names: Sequence[str], run: RunInfo, draw: Any = None, images_every: int = 1) -> "Loggers":
         """Those that are chosen in a configuration."""
         self = cls({}, draw, images_every)
+        run = run._replace(warn=self.failed.append)
         try:
             for name in sorted(names, key=lambda name: name == "csv"):  # last: its clock counts training, not imports
                 self._guarded(name, partial(self._add, name, run))
