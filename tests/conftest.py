@@ -5,6 +5,7 @@ import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each, in their children too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # windows without a display
 
 from functools import cache
 from importlib import import_module

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import rcac.envs
-from rcac.envs.tabular import frozen_lake, garbage_collector, garnet, river_swim, shapes
+from rcac.envs.tabular import frozen_lake, garbage_collector, garnet, river_swim, shapes, window
 from rcac.envs.tabular.base import TabularEnv
 from rcac.envs.tabular.parts import initial_distribution
 from rcac.envs.tabular.render import policy_image
@@ -704,6 +705,54 @@ def test_texts():
     assert [text.count("[.]") for text in envs.render()] == [1, 1]
 
 
+def test_titles_count_rewards_and_utilities_in_their_own_sign():
+    env = gym.make("rcac/Garnet-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    reward, utility = (sum(x) for x in zip(*((r, -i["cost"]) for _, r, *_, i in map(env.step, [3, 1])), strict=True))
+    said = env.unwrapped._sums_in_words()
+    assert [text.partition(", ")[2] for text in said] == [f"so far {reward:.4g}", f"so far {utility:.4g}"]
+    assert [text.split(" ")[0] for text in said] == ["reward", "utility"]
+
+
+def test_a_window_shows_every_step_without_a_warning(recwarn, monkeypatch):
+    shown, closed = [], []
+
+    class Screen:
+        def __init__(self, title, frames_per_second):
+            assert (title, frames_per_second) == ("RiverSwim", 4)
+
+        show = shown.append
+
+        def close(self):
+            closed.append(True)
+
+    monkeypatch.setattr("rcac.envs.tabular.base.Window", Screen)
+    env = gym.make("rcac/RiverSwim-v0", render_mode="human")
+    env.reset(seed=0)
+    env.step(1)
+    assert env.render() is None
+    env.close()
+    assert len(shown) == 3
+    assert shown[0].shape[2] == 3
+    assert closed == [True]
+    assert not recwarn.list
+
+
+def test_a_window_of_pygame():
+    screen = window.Window("river", 1000)
+    for size in ((20, 30, 3), (20, 40, 3)):
+        screen.show(np.zeros(size, dtype=np.uint8))
+        assert screen._screen.get_size() == size[1::-1]
+    screen.close()
+    screen.close()
+
+
+def test_a_window_without_pygame(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(gym.error.DependencyNotInstalled, match=r"rcac\[video\]"):
+        window.Window("river", 4)
+
+
 # --- Bad input ---
 
 
@@ -744,8 +793,10 @@ def test_bad_use():
         env.step(0)
     with pytest.raises(gym.error.ResetNeeded):
         env.get_state()
-    with pytest.raises(InputError, match="render_mode: 'human'"):
-        TabularEnv(env.rcmdp, render_mode="human")
+    with pytest.raises(InputError, match="render_mode: 'loud'"):
+        TabularEnv(env.rcmdp, render_mode="loud")
+    with pytest.raises(InputError, match="render_mode: 'human' given"):
+        make_vector("rcac/RiverSwim-v0", 2, render_mode="human")
     env.reset(seed=0)
     for action in (2, -1, 0.5, None, "left"):
         with pytest.raises(InputError, match="action"):

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rcac.errors import InputError
+from rcac.labels import shown_signs
 from rcac.problem import RCMDP, check_policy
 
 from .. import snapshot
@@ -17,6 +18,7 @@ from . import MAX_EPISODE_STEPS, render
 from .parts import TabularModel
 from .render import Layout
 from .simulation import Marks, Simulation
+from .window import Window
 
 
 class TabularEnv(gym.Env[Any, Any]):
@@ -61,12 +63,12 @@ class TabularEnv(gym.Env[Any, Any]):
     | `layout` | `None` | where to draw the states (`render.Layout`); a labelled strip if not given |
     | `kernel` | `None` | simulate this kernel, dense (S, A, S) or CSR (S·A, S), instead of the nominal one |
     | `policy` | `None` | (S, A), shown when rendering; also an attribute |
-    | `render_mode` | `None` | `"ansi"` or `"rgb_array"` |
+    | `render_mode` | `None` | `"ansi"`, `"rgb_array"`, or `"human"`: a window (`rcac[video]`) |
 
     `reset(options={"kernel": kernel})` simulates another kernel from then on, `{"kernel": None}` the nominal one.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's)
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's)
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class TabularEnv(gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise InputError(f"render_mode: {render_mode!r} given, None, 'ansi' or 'rgb_array' expected")
+            raise InputError(f"render_mode: {render_mode!r} given, None, 'ansi', 'rgb_array' or 'human' expected")
         self.rcmdp = problem if isinstance(problem, RCMDP) else RCMDP.load(problem)
         self.simulation = Simulation(self.rcmdp, marks, kernel)
         self.layout = Layout.strip(self.rcmdp.num_states) if layout is None else layout
@@ -90,8 +92,9 @@ class TabularEnv(gym.Env[Any, Any]):
         self._state: int | None = None
         self._marked = np.zeros(self.simulation.marks.probability.shape, dtype=bool)  # (S, K)
         self._steps = 0
-        self._latest = (0.0, 0.0)  # reward and cost of the last step
-        self._sums = (0.0, 0.0)  # of the episode; for pictures only, and no part of the state
+        self._latest = np.zeros(self.rcmdp.num_constraints + 1)  # costs of the last step, objective first
+        self._sums = self._latest  # of the episode; for pictures only, and no part of the state
+        self._window: Window | None = None
 
     @property
     def policy(self) -> np.ndarray | None:
@@ -107,7 +110,8 @@ class TabularEnv(gym.Env[Any, Any]):
         self.simulation.configure(options)
         self._state = int(self.simulation.start(self.np_random.random()))
         self._marked = self.simulation.marks.sample(self.np_random)
-        self._steps, self._latest, self._sums = 0, (0.0, 0.0), (0.0, 0.0)
+        self._steps, self._latest, self._sums = 0, np.zeros_like(self._latest), np.zeros_like(self._latest)
+        self._follow()
         return self._state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -119,10 +123,15 @@ class TabularEnv(gym.Env[Any, Any]):
         if self.simulation.marks.each_step:
             self._marked = self.simulation.marks.sample(self.np_random)
         self._steps += 1
+        self._latest, self._sums = costs, self._sums + costs
+        self._follow()
         cost = float(costs[1]) if len(costs) > 1 else 0.0
-        reward = 0.0 - float(costs[0])
-        self._latest, self._sums = (reward, cost), (self._sums[0] + reward, self._sums[1] + cost)
-        return self._state, reward, False, False, {"cost": cost, "costs": costs[1:]}
+        return self._state, 0.0 - float(costs[0]), False, False, {"cost": cost, "costs": costs[1:]}
+
+    def _follow(self) -> None:
+        """A window shows every step, as Gymnasium's do."""
+        if self.render_mode == "human":
+            self.render()
 
     def _check_action(self, action: Any) -> int:
         try:
@@ -135,13 +144,27 @@ class TabularEnv(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         if self.render_mode is None:
-            gym.logger.warn("render() draws nothing without a render_mode: choose 'ansi' or 'rgb_array'")
+            gym.logger.warn("render() draws nothing without a render_mode: choose 'ansi', 'rgb_array' or 'human'")
             return None
         if self._state is None:
             raise gym.error.ResetNeeded("Cannot call render before reset")
-        pairs = zip(("reward", "cost"), self._latest, self._sums, strict=True)
-        said = [f"{name} {now:.3g}, so far {total:.4g}".replace("nan", "unknown") for name, now, total in pairs]
-        return self.show(self._state, self._marked, [f"step {self._steps}", *said])
+        scene = self.show(self._state, self._marked, [f"step {self._steps}", *self._sums_in_words()])
+        if self.render_mode != "human":
+            return scene
+        self._window = self._window or Window(type(self).__name__, self.metadata["render_fps"])
+        self._window.show(scene)
+        return None
+
+    def _sums_in_words(self) -> list[str]:
+        """The reward and every cost or utility, of the last step and so far."""
+        labels = self.rcmdp.labels()
+        names = [label.replace("return", "reward") for label in labels]
+        numbers = zip(names, *(0.0 + shown_signs(labels) * x for x in (self._latest, self._sums)), strict=True)
+        return [f"{name} {now:.3g}, so far {total:.4g}".replace("nan", "unknown") for name, now, total in numbers]
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.close()
 
     def show(self, state: int, marked: np.ndarray, title: Sequence[str]) -> Any:
         """The scene in the chosen mode: a text, or uint8 (H, W, 3) with a title and a legend."""
@@ -174,7 +197,7 @@ class TabularEnv(gym.Env[Any, Any]):
         marked = snapshot.read_array(state, "marked", self._marked.shape, bool)
         self.np_random = snapshot.read_generator(state)
         self._state, self._steps, self._marked = int(index), int(steps), marked
-        self._latest, self._sums = (np.nan, np.nan), (np.nan, np.nan)  # what came before is not known
+        self._latest = self._sums = np.full_like(self._sums, np.nan)  # what came before is not known
 
 
 class ModelEnv(TabularEnv):

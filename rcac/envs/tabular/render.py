@@ -12,7 +12,7 @@ from rcac.errors import InputError
 from . import shapes
 from .shapes import CELL, KINDS, Cell
 
-TITLE_WIDTH = 500  # pixels from which on a title is one line; a frame's size never depends on what it says
+PART_WIDTH = 192  # pixels for each part of a title; a frame's size never depends on what it says
 PAGE = 12  # columns and rows, at most, of what is drawn when actions have no direction
 POINTERS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 
@@ -84,7 +84,8 @@ def picture(
         shapes.agent(cells[state])
     if words is not None:
         width, title = image.width // shapes.SCALE, [*map(shapes.Sign, words.title)]
-        lines = [title] if width >= TITLE_WIDTH else [[sign] for sign in title]
+        columns = max(1, width // PART_WIDTH)
+        lines = [title[i : i + columns] for i in range(0, len(title), columns)]
         image = shapes.with_lines(image, [*lines, *_broken(_legend(layout, words.kinds, policy), width)])
     return shapes.finish(image)
 

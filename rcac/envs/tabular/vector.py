@@ -40,6 +40,8 @@ class TabularVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         **kwargs: Any,
     ) -> None:
         mode = check_autoreset_mode(autoreset_mode)
+        if kwargs.get("render_mode") == "human":
+            raise InputError("render_mode: 'human' given, None, 'ansi' or 'rgb_array' expected of a vector")
         self._single = env = env_class(**kwargs)  # never stepped; it renders
         self.layout = env.layout
         self.num_envs = check_integer("num_envs", num_envs, 1)
