@@ -34,7 +34,7 @@ class Stack:
                 self.activations[at] = module
 
     @property
-    def parameters(self) -> list[nn.Parameter]:
+    def parameters(self) -> list[Tensor]:
         return [p for layer in self.linear for p in (layer.weight, layer.bias)]
 
 
@@ -140,4 +140,4 @@ def plain_jacobian(actor: nn.Module, rows: Tensor) -> PlainJacobian | None:
     """Of an actor that is plain and trained as a whole."""
     if not isinstance(actor, Actor) or not is_plain(actor.body) or not all(p.requires_grad for p in actor.parameters()):
         return None
-    return PlainJacobian(actor, Stack([*actor.body.joint.layers, actor.head]), rows)  # type: ignore[union-attr]
+    return PlainJacobian(actor, Stack([*actor.body.joint.layers, actor.head]), rows)  # type: ignore[union-attr, misc]

@@ -36,7 +36,9 @@ def describe_env(
     if isinstance(budgets, Mapping):
         cost_names, budgets = _checked_names(list(budgets)), list(budgets.values())
     if isinstance(env, VectorEnv):
-        _check_made(cost=cost, env_kwargs=kwargs or None, vectorization=None if vectorization == "auto" else vectorization)
+        _check_made(
+            cost=cost, env_kwargs=kwargs or None, vectorization=None if vectorization == "auto" else vectorization
+        )
     found = given.register(env, cost_names)
     rows = registry.rows("env")
     name = next((name for name, row in rows.items() if row.get("id") == found.id.rpartition(":")[2]), "gym")
@@ -58,7 +60,9 @@ def describe_env(
 def _check_made(**settings: Any) -> None:
     for name, value in settings.items():
         if value is not None:
-            raise InputError(f"{name}: {value!r} given with a VectorEnv, which is made already; an id or a function expected")
+            raise InputError(
+                f"{name}: {value!r} given with a VectorEnv, which is made already; an id or a function expected"
+            )
 
 
 def _checked_names(names: list[Any]) -> list[str]:

@@ -12,7 +12,6 @@ import safetensors.numpy
 
 from rcac.errors import InputError
 from rcac.files import Damaged
-from rcac.learner import State
 
 TENSORS, DATA = "tensors.safetensors", "state.json"
 LIMITS = {TENSORS: 1 << 32, DATA: 1 << 26}  # bytes; more is refused unread

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from state_hash import state_hash
 
 from rcac.errors import InputError
 from rcac.learner import State
 from rcac.runs import checkpoint, encoding
 from rcac.runs.checkpoint import DATA, MANIFEST, TENSORS, load_latest, save
-from state_hash import state_hash
 
 IDENTITY = {"env": "toy", "algo": "descent", "shapes": {"x": [3]}, "rcac": "0.1.0"}
 FAULTS = Path(__file__).parents[1] / "faults"

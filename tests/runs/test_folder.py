@@ -7,19 +7,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
+from state_hash import state_hash
 
 from rcac.errors import InputError
-from rcac.runs import encoding, versions
-from state_hash import state_hash
-from rcac.runs import folder as runfolder
-from rcac.runs.folder import RunFolder, replace_file
 from rcac.learner import State
+from rcac.runs import folder as runfolder
+from rcac.runs import versions
+from rcac.runs.folder import RunFolder, replace_file
 
 
 def helper(code: str, *arguments: object) -> subprocess.Popen[str]:

@@ -18,8 +18,8 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from rcac.errors import InputError
 from rcac import registry
+from rcac.errors import InputError
 from rcac.learner import Step
 from rcac.runs.loggers import Logger, Loggers, MemoryLogger, RunInfo
 from rcac.runs.loggers.csv import Table, read_metrics
@@ -203,8 +203,8 @@ def test_tensorboard_reads_back(tmp_path):
 
     [event] = events.Tensors("custom_scalars__config__")
     [category] = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
-    [chart] = category.chart
-    assert chart.title == "cost and its budget"
+    _, chart = category.chart
+    assert chart.title == "cost, and its budget"
     assert {name for name in numbers(0) if any(re.match(tag, name) for tag in chart.multiline.tag)} == {
         "cost/1/episode",
         "budget/1",
@@ -402,25 +402,51 @@ def test_wandb_offline(tmp_path, monkeypatch):
 # Charts
 
 
-def shown(budgets: list[str], names: list[str], labels=("return", "cost")) -> dict[str, list[str]]:
+def shown(first: list[str], later: list[str] = (), labels=("return", "cost")) -> dict[str, list[str]]:
     """What each chart shows, found as TensorBoard does, by matching patterns from the beginning of a tag."""
-    found = charts(budgets, labels)
+    found = {title: tags for category in charts(first, labels).values() for title, tags in category.items()}
+    names = [*first, *later]
     return {title: [n for n in names if any(re.match(tag, n) for tag in tags)] for title, tags in found.items()}
 
 
-def test_a_chart_has_a_cost_and_its_budget_in_one_unit():
-    names = ["return/episode", "cost/1/episode", "cost/1/estimate", "cost/1/discounted", "cost/10/episode", "cost/1x"]
-    budgets = ["budget/1", "budget/1/discounted"]
-    assert shown(budgets, budgets + names, ["return", "fuel"]) == {
-        "fuel of an episode, and its budget": ["budget/1", "cost/1/episode"],
-        "fuel, discounted: estimate and its budget": ["budget/1/discounted", "cost/1/estimate", "cost/1/discounted"],
+def test_a_deep_chart_has_a_cost_and_its_budget_in_one_unit():
+    first = ["return/estimate", "cost/1/estimate", "budget/1", "budget/1/discounted", "switch/index"]
+    later = [
+        "return/episode",
+        "cost/1/episode",
+        "cost/1/discounted",
+        "cost/1/worst_context",
+        "cost/1/worst_context_excess",
+    ]
+    later += ["cost/10/episode", "cost/1x", "trial/return", "trial/cost/1"]
+    assert shown(first, later, ["return", "fuel"]) == {
+        "return of an episode": ["return/episode", "trial/return"],
+        "fuel of an episode, and its budget": ["budget/1", "cost/1/episode", "cost/1/worst_context", "trial/cost/1"],
+        "what is improved: 0 the return, 1 and on a cost": ["switch/index"],
+        "fuel, estimated and discounted, and its budget": ["cost/1/estimate", "budget/1/discounted"],
     }
-    tabular = ["cost/1/worst_case", "cost/1/best", "cost/2/best", "critic/1/loss"]
-    assert shown(["budget/1"], ["budget/1", *tabular]) == {
-        "cost and its budget": ["budget/1", "cost/1/worst_case", "cost/1/best"]
+
+
+def test_a_tabular_chart_has_the_worst_case_and_the_best():
+    first = ["return/worst_case", "return/best", "cost/1/worst_case", "cost/1/best", "cost/2/best", "budget/1"]
+    assert shown(first, ["critic/1/loss"]) == {
+        "return in the worst case": ["return/worst_case", "return/best"],
+        "cost in the worst case, and its budget": ["cost/1/worst_case", "cost/1/best", "budget/1"],
     }
-    assert shown(["budget/a.b"], ["cost/a.b", "cost/axb"]) == {"cost a.b and its budget": ["cost/a.b"]}
-    assert charts(["return/a", "cost/b"], []) == {}
+
+
+def test_adversaries_share_a_chart_for_each_parameter():
+    first = [f"adversary/{n}/{name}" for name in ("concentration", "worst/wind", "worst/mass") for n in (1, 2)]
+    assert shown(first) == {
+        "adversaries: concentration": first[:2],
+        "adversaries: wind": first[2:4],
+        "adversaries: mass": first[4:],
+    }
+
+
+def test_charts_of_other_learners():
+    assert shown(["budget/a.b"], ["cost/a.b", "cost/axb"])["cost a.b, and its budget"] == ["budget/a.b", "cost/a.b"]
+    assert charts(["cost/b", "loss"], []) == {}
 
 
 def test_flatten():

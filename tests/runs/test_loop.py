@@ -9,28 +9,27 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from state_hash import state_hash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy_learner import IDENTITY, ToyLearner, train_toy
 
 import rcac
 from rcac.errors import InputError
+from rcac.learner import State, Step, Term
 from rcac.runs import checkpoint, progress
 from rcac.runs.checkpoint import load_latest
-from state_hash import state_hash
-from rcac.runs.loggers.csv import read_metrics
-from rcac.runs.progress import ProgressView, score_text
 from rcac.runs.folder import RunFolder
+from rcac.runs.loggers.csv import read_metrics
 from rcac.runs.loop import Callback, Outcome, TrainingStopped
+from rcac.runs.progress import ProgressView, score_text
 from rcac.runs.saving import Checkpoints, rank
 from rcac.runs.signals import StopRequest
-from rcac.learner import State, Step, Term
 
 TESTS = Path(__file__).parents[1]
 FULL_IDENTITY = {"rcac": rcac.__version__, **IDENTITY}
@@ -254,7 +253,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tmp_path, unin
 def test_a_state_of_another_learner_is_one_line(tmp_path):
     """Whole, and of this run by its identity, but written by other code, or by somebody."""
     kept = Checkpoints(tmp_path, IDENTITY, 10, 2)
-    for state in (State({}, {}), State({"x": np.zeros(3), "best": np.zeros(4)}, {"position": 10, "best_return": 0, "rng": 1})):
+    for state in (
+        State({}, {}),
+        State({"x": np.zeros(3), "best": np.zeros(4)}, {"position": 10, "best_return": 0, "rng": 1}),
+    ):
         checkpoint.save(tmp_path, 10, state, identity=kept.identity, keep=2)
         with pytest.raises(InputError, match="checkpoint 10: its state is another's"):
             kept.resume(ToyLearner(total=20))
@@ -348,9 +350,7 @@ def test_signals_end_a_program_with_their_exit_codes_and_it_resumes(tmp_path, un
     program.stdout.readline()
     assert program.stdout.readline() == "waiting\n"
     second = start("resume", path)
-    assert second.communicate()[1].splitlines() == [
-        f"run {path}: in use by process {program.pid}, stop that one first"
-    ]
+    assert second.communicate()[1].splitlines() == [f"run {path}: in use by process {program.pid}, stop that one first"]
     assert second.returncode == 2
     program.send_signal(signal.SIGTERM)
     output, errors = program.communicate()

@@ -15,7 +15,6 @@ from toy_learner import ToyLearner, train_toy
 
 from rcac.config.sweep.folder import FAILED, FINISHED, INFEASIBLE, RUNNING, STOPPED, JobRecord, SweepFolder
 from rcac.runs import checkpoint
-
 from rcac.runs.folder import RunFolder
 
 TOTAL, EVERY = 24, 5

@@ -61,7 +61,9 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
     except BaseException:
         shut()
         raise
-    components = getattr(envs.unwrapped, "components", None)  # an environment whose observations have limits worth a picture
+    components = getattr(
+        envs.unwrapped, "components", None
+    )  # an environment whose observations have limits worth a picture
 
     def draw() -> dict[str, np.ndarray]:
         from rcac.runs.plots import histogram

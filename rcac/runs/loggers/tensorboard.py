@@ -20,30 +20,53 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from rcac.runs.loggers import Logger, RunInfo
 
 Summary, Metadata = summary_pb2.Summary, summary_pb2.SummaryMetadata
-MEASURED = (
-    "episode",
-    "best",
-    "worst_case",
-)  # series of a return or cost in the unit of its budget, the best known first
+# Series of a return or cost in the unit of its budget, the best known first.
+MEASURED = ("episode", "best", "worst_case")
+Charts = dict[str, list[str]]  # patterns of tags by titles
 
 
-def charts(names: Iterable[str], labels: Sequence[str]) -> dict[str, list[str]]:
-    """Charts that put each cost beside its budget in one unit: patterns of tags, by titles.
+def charts(names: Iterable[str], labels: Sequence[str]) -> dict[str, Charts]:
+    """The charts of a run by category: its result, with each cost beside its budget in one unit, and its course.
 
-    A cost with a discounted budget too (`budget/<n>/discounted`) has two charts: what episodes cost, and what the
-    critics estimate. Tags are patterns, so that metrics that come later find their chart.
+    `names` are the metrics of its first step, `labels` those of its terms. A chart shows the metrics of every run that
+    match its patterns, so that titles and patterns differ where units do.
     """
-    known, found = set(names), {}
+    names = sorted(names)
+    way, series = "", "(/.*)?$"
+    if "return/worst_case" in names:
+        way, series = " in the worst case", "/(best|worst_case)$"
+    elif "return/estimate" in names:
+        way, series = " of an episode", "/(episode|worst_context)$"
+
+    result: Charts = {}
+    if any(name.startswith("return/") for name in names):
+        result[f"return{way}"] = [f"return{series}", "trial/return$"]
+    estimates: Charts = {}
     for key in (name.removeprefix("budget/") for name in names if re.fullmatch(r"budget/[^/]+", name)):
         label = labels[int(key)] if key.isdecimal() and int(key) < len(labels) else f"cost {key}"
         own = re.escape(key)
-        if f"budget/{key}/discounted" in known:
-            found[f"{label} of an episode, and its budget"] = [f"cost/{own}/episode$", f"budget/{own}$"]
-            estimates = [f"cost/{own}/(estimate|discounted)$", f"budget/{own}/discounted$"]
-            found[f"{label}, discounted: estimate and its budget"] = estimates
-        else:
-            found[f"{label} and its budget"] = [f"(cost|utility)/{own}(/.*)?$", f"budget/{own}$"]
-    return found
+        result[f"{label}{way}, and its budget"] = [
+            f"(cost|utility)/{own}{series}",
+            f"trial/cost/{own}$",
+            f"budget/{own}$",
+        ]
+        if f"budget/{key}/discounted" in names:  # what the algorithm compares
+            estimated = [f"cost/{own}/estimate$", f"budget/{own}/discounted$"]
+            estimates[f"{label}, estimated and discounted, and its budget"] = estimated
+    worst = sorted({name.rpartition("/")[2] for name in names if re.fullmatch(r"adversary/[^/]+/worst/[^/]+", name)})
+    course = {
+        "what is improved: 0 the return, 1 and on a cost": ["switch/index$"],
+        "multipliers": [r"(switch|policy)/multiplier/"],
+        **estimates,
+        "adversaries: concentration": ["adversary/[^/]+/concentration$"],
+        **{f"adversaries: {name}": [f"adversary/[^/]+/worst/{re.escape(name)}$"] for name in worst},
+        "policy: KL divergence of an update": ["policy/kl$"],
+        "policy: entropy": ["policy/entropy$"],
+        "time: steps per second": ["time/steps_per_second$"],
+    }
+
+    course = {title: tags for title, tags in course.items() if any(re.match(t, name) for t in tags for name in names)}
+    return {name: found for name, found in (("result", result), ("course", course)) if found}
 
 
 class TensorBoard(Logger):
@@ -122,13 +145,14 @@ class TensorBoard(Logger):
         event = event_pb2.Event(wall_time=time.time(), step=position, summary=Summary(value=values))
         self._writer.add_event(event)
 
-    def _lay_out(self, found: dict[str, list[str]]) -> None:
+    def _lay_out(self, found: dict[str, Charts]) -> None:
         if not found:
             return
         layout = layout_pb2.Layout()
-        category = layout.category.add(title="costs and budgets")
-        for title, tags in found.items():
-            category.chart.add(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
+        for name, its_charts in found.items():
+            category = layout.category.add(title=name)
+            for title, tags in its_charts.items():
+                category.chart.add(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
         text = TensorProto(dtype="DT_STRING", string_val=[layout.SerializeToString()])
         text.tensor_shape.SetInParent()
         about = _about(custom_scalar.PLUGIN_NAME)
