@@ -16,6 +16,8 @@ from rcac.problem import RCMDP, Array
 from rcac.uncertainty.base import WorstCase
 
 SMALL, MEDIUM = 200, 1500  # states up to which a dense factorisation is the fastest: always, where rows are long
+SETTLED = 8 * float(np.finfo(float).eps)  # a residual that is rounding, relative to the solution
+FORGETS = 0.3  # a product has to leave less than this of the residual
 ALONE = 4096  # entries of a matrix up to which BLAS uses one thread anyway
 _LIBRARIES = ThreadpoolController()  # those of NumPy and SciPy
 
@@ -83,7 +85,40 @@ def one_thread(problem: RCMDP) -> AbstractContextManager[object]:
 def linear_solve(step: Chains, right: Array, *, transposed: bool = False, rtol: float) -> Array:
     """Solve (I − γT_k) x_k = right_k for each k; exactly where S is small, else to `rtol`."""
     if factorised(len(step.policy), int(step.worst.indptr[-1])):
-        matrix = bellman_matrix(step.worst.mixed(step.policy), step.discount)
-        found = np.linalg.solve(matrix.transpose(0, 2, 1) if transposed else matrix, right[:, :, None])
-        return np.asarray(found[:, :, 0], np.float64)
+        return dense_solve(step.worst.mixed(step.policy), step.discount, right, transposed=transposed)
     return np.stack([step.system(k, transposed).solve(right[k], rtol) for k in range(len(right))])
+
+
+def dense_solve(chains: Array, discount: float, right: Array, *, transposed: bool = False) -> Array:
+    """The same to rounding, for chains (K, S, S), or one for all (1, S, S); they are overwritten."""
+    turned = chains.transpose(0, 2, 1) if transposed else chains
+    found = _iterated(turned, discount, right, transposed) if len(turned[0]) > SMALL else None
+    if found is not None:
+        return found
+    bellman_matrix(chains, discount)
+    return np.asarray(np.linalg.solve(turned, right[:, :, None])[:, :, 0], np.float64)
+
+
+def _iterated(chains: Array, discount: float, right: Array, transposed: bool) -> Array | None:
+    """By x ← b + γTx, where chains forget so fast where they began that this takes less time than a factorisation; None elsewhere.
+    After each product the part that such an iteration is slow to find is set right: what is left is as far above as below
+    0; transposed, the sum is that of the solution."""
+    x: Array = np.zeros_like(right)
+    left, last, shift = right, np.inf, discount / (1 - discount)
+    given = np.abs(right).max(axis=1)  # (K,)
+    total = right.sum(axis=1, keepdims=True) / (1 - discount)  # of the solution, transposed
+    with np.errstate(all="ignore"):
+        while True:
+            x = x + left
+            if transposed:
+                x = x * (total / x.sum(axis=1, keepdims=True))
+            else:
+                x = x + shift * (left.max(axis=1, keepdims=True) + left.min(axis=1, keepdims=True)) / 2
+            left = right - x + discount * (chains @ x[:, :, None])[:, :, 0]
+            size = np.abs(left).max(axis=1)
+            if np.all(size <= SETTLED * np.abs(x).max(axis=1)):
+                return x
+            largest = float(np.nanmax(size / given))
+            if not largest <= FORGETS * last:
+                return None
+            last = largest

@@ -250,7 +250,7 @@ def _nominal_values(problem: RCMDP, policy: Array) -> Array:
         chain = assemble(policy, rows.indptr, rows.indices[None], rows.data[None])
     else:
         chain = (policy[:, None] @ problem.kernel)[None, :, 0]
-    return np.ascontiguousarray(np.linalg.solve(chains.bellman_matrix(chain, problem.discount)[0], right.T).T)
+    return chains.dense_solve(chain, problem.discount, right)
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,11 @@ from rcac.uncertainty.base import (
     rowwise,
 )
 
-# exp(x) for x ≤ 0, in loops that the compiler turns into vector instructions (libm's is called one by one):
-# x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits.
 _LOG2E, _LN2_HI, _LN2_LO = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5·2^52: adding it rounds to an integer, kept in the low bits
 MAX_STEPS = 200
 TIE = 1e-15  # values this close to the top, relative to the span, are the top
-_BLOCK = 32  # rows that share their scratch memory
+_BLOCK = 16  # rows that share their scratch memory
 FAR = 1e3  # β that is too large by more than a factor: the Gaussian guess in a row with a tiny top
 CLOSE = 1e-7  # relative: the square of it is what a first-order correction leaves
 CARE = -1.0  # in place of β: this row is for NumPy, because
@@ -33,73 +31,105 @@ SMALL_RADIUS, SMALL_TOP = 1e-6, 1e-280  # the radius, or the mass of the top, is
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _exp(scale, x, out, power, bits):
-    """out = exp(scale·x) for scale·x ≤ 0 (at least e^−700); `power` is scratch, and `bits` the same memory as integers."""
-    for i in range(len(x)):
-        a = scale * x[i]
-        a = a if a > -700.0 else -700.0  # unlike max(), this has a vector instruction
-        shifted = a * _LOG2E + _ROUND
-        k = shifted - _ROUND
-        f = (a - k * _LN2_HI) - k * _LN2_LO
-        poly = 1.0 / 479001600.0
-        poly = poly * f + 1.0 / 39916800.0
-        poly = poly * f + 1.0 / 3628800.0
-        poly = poly * f + 1.0 / 362880.0
-        poly = poly * f + 1.0 / 40320.0
-        poly = poly * f + 1.0 / 5040.0
-        poly = poly * f + 1.0 / 720.0
-        poly = poly * f + 1.0 / 120.0
-        poly = poly * f + 1.0 / 24.0
-        poly = poly * f + 1.0 / 6.0
-        poly = poly * f + 0.5
-        poly = poly * f + 1.0
-        power[i] = shifted
-        out[i] = poly * f + 1.0
-    for i in range(len(x)):
-        bits[i] = (bits[i] + 1023) << 52
-    for i in range(len(x)):
-        out[i] *= power[i]
+def _exp(x):
+    """e^x for x ≤ 0 (at least e^−700), of which the compiler makes vector instructions where it stands in a loop (libm's is
+    called one by one). x = k ln2 + f, |f| ≤ ln2/2; e^f by its Taylor polynomial; 2^k through the exponent's bits."""
+    x = x if x > -700.0 else -700.0  # unlike max(), this has a vector instruction
+    shifted = x * _LOG2E + _ROUND
+    k = shifted - _ROUND
+    f = (x - k * _LN2_HI) - k * _LN2_LO
+    poly = 1.0 / 479001600.0
+    poly = poly * f + 1.0 / 39916800.0
+    poly = poly * f + 1.0 / 3628800.0
+    poly = poly * f + 1.0 / 362880.0
+    poly = poly * f + 1.0 / 40320.0
+    poly = poly * f + 1.0 / 5040.0
+    poly = poly * f + 1.0 / 720.0
+    poly = poly * f + 1.0 / 120.0
+    poly = poly * f + 1.0 / 24.0
+    poly = poly * f + 1.0 / 6.0
+    poly = poly * f + 0.5
+    poly = poly * f + 1.0
+    power = (np.float64(shifted).view(np.int64) + 1023) << 52
+    return (poly * f + 1.0) * np.int64(power).view(np.float64)
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _moments(p, u, e):
-    """Z, Σ p u e, Σ p u² e."""
-    z, first, second = 0.0, 0.0, 0.0
+def _moments(p, u, beta):
+    """Σ p u^i e^{βu} for i = 0..3."""
+    z, first, second, third = 0.0, 0.0, 0.0, 0.0
     for j in range(len(p)):
-        w = p[j] * e[j]
+        x = u[j]
+        w = p[j] * _exp(beta * x)
         z += w
-        first += w * u[j]
-        second += w * u[j] * u[j]
-    return z, first, second
+        w *= x
+        first += w
+        w *= x
+        second += w
+        third += w * x
+    return z, first, second, third
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _plain_moments(p, u):
+    """The same for β = 0."""
+    z, first, second, third = 0.0, 0.0, 0.0, 0.0
+    for j in range(len(p)):
+        x = u[j]
+        w = p[j]
+        z += w
+        w *= x
+        first += w
+        w *= x
+        second += w
+        third += w * x
+    return z, first, second, third
 
 
 @njit(cache=True, error_model="numpy")
-def _tilt(p, u, r, beta, e, power, bits):
-    """Find β with KL(q_β‖p) = r, from `beta` (0: from the Gaussian guess); leaves exp(βu) in e. Returns β, Z, m and the
-    last Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m))."""
+def _cumulants(z, first, second, third):
+    """Mean, variance and third cumulant."""
+    mean = first / z
+    variance = max(second / z - mean * mean, 0.0)
+    return mean, variance, third / z - mean * (3.0 * second / z - 2.0 * mean * mean)
+
+
+@njit(cache=True, error_model="numpy")
+def _guess(p, u, r):
+    """β from KL ≈ β²κ₂/2 + β³κ₃/3."""
+    _, variance, skew = _cumulants(*_plain_moments(p, u))
+    if not variance > 0.0:
+        return -1.0 / np.min(u)
+    beta = np.sqrt(2.0 * r) / np.sqrt(variance)
+    bend = beta * skew / (3.0 * variance)
+    return beta / (1.0 + bend) if abs(bend) < 0.5 else beta
+
+
+@njit(cache=True, error_model="numpy")
+def _tilt(p, u, r, beta):
+    """Find β with KL(q_β‖p) = r, from `beta` (0: no guess), by Halley's method on √KL(β) = √r. Returns β, Z, m, the last
+    Newton correction Δβ, which is small enough to be applied to first order: q_{β+Δβ} = q_β (1 + Δβ (u − m)), and the
+    variance."""
     root, lo, hi = np.sqrt(r), 0.0, np.inf
     if not beta > 0.0:
-        e[:] = 1.0
-        z, first, second = _moments(p, u, e)
-        variance = second / z - (first / z) ** 2
-        beta = np.sqrt(2.0 * r) / np.sqrt(variance) if variance > 0.0 else -1.0 / np.min(u)
+        beta = _guess(p, u, r)
     for _ in range(MAX_STEPS):
-        _exp(beta, u, e, power, bits)
-        z, first, second = _moments(p, u, e)
-        mean = first / z
-        variance = max(second / z - mean * mean, 0.0)
-        kl = beta * mean - np.log(z)
-        distance = np.sqrt(max(kl, 0.0)) - root
-        slope = beta * variance / (2.0 * np.sqrt(max(kl, 1e-300)))
-        step = beta - distance / slope if slope > 0.0 else 0.0
-        if abs(distance) <= CLOSE * root and abs(step - beta) <= CLOSE * beta:
-            return beta, z, mean, step - beta, variance
+        z, first, second, third = _moments(p, u, beta)
+        mean, variance, skew = _cumulants(z, first, second, third)
+        reached = np.sqrt(max(beta * mean - np.log(z), 1e-300))
+        distance, slope = reached - root, beta * variance / (2.0 * reached)
+        newton = -distance / slope if slope > 0.0 else np.inf
+        if abs(distance) <= CLOSE * root and abs(newton) <= CLOSE * beta:
+            return beta, z, mean, newton, variance
         if distance > 0.0:
             hi = beta
         else:
             lo = beta
         if hi < np.inf and hi - lo <= 4e-16 * hi:  # nothing left to gain at this precision
             break
+        # the second derivative over the first one is  1/β + κ₃/κ₂ − slope/√KL
+        bend = 1.0 + 0.5 * newton * (1.0 / beta + skew / variance - slope / reached) if variance > 0.0 else 1.0
+        step = beta + (newton / bend if 0.5 < bend < 2.0 else newton)
         if not lo < step < hi:
             if hi == np.inf:
                 step = 2.0 * beta
@@ -147,14 +177,17 @@ def _top_mass(u, p):
 
 @njit(cache=True, error_model="numpy")
 def _whole(values, longest):
-    """What rows that reach every state share: u (K, S), tops and lows (K,)."""
+    """What rows that reach every state share: u (K, S), tops and lows (K,), and the only state on top (K,), −1 if it is not."""
     u, tops, lows = values.copy(), np.empty(len(values)), np.empty(len(values))
+    alone = np.full(len(values), -1)
     if longest == values.shape[1]:
         for k in range(len(values)):
             tops[k], lows[k] = np.max(values[k]), np.min(values[k])
             if tops[k] > lows[k]:
                 _rescale(u[k], tops[k], tops[k] - lows[k])
-    return u, tops, lows
+                if np.sum(u[k] == 0.0) == 1:
+                    alone[k] = np.argmax(u[k])
+    return u, tops, lows, alone
 
 
 @njit(cache=True, error_model="numpy")
@@ -170,78 +203,66 @@ def ball(values, indptr, indices, data, radius, beta, value, tilts, kernel):
     """Fills value (K, M), β (K, M), and how each row is tilted, `tilts` (K, M, 5); the kernel (K, nnz) too unless it has
     no columns. With u = (V − top)/span the tilted row is  q = p · e^{βu} · (constant + slope·u)."""
     K, M, S, longest, write = len(values), len(indptr) - 1, values.shape[1], _longest(indptr), kernel.shape[1] > 0
-    whole, tops, lows = _whole(values, longest)
-    for block in prange((K * M + _BLOCK - 1) // _BLOCK):
-        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
-        scratch_bits = scratch_power.view(np.int64)
-        for i in range(block * _BLOCK, min((block + 1) * _BLOCK, K * M)):
-            k, m = i // M, i % M
-            lo, n = indptr[m], indptr[m + 1] - indptr[m]
-            p, v, r, tilt = data[lo : lo + n], values[k], radius[m], tilts[k, m]
-            u, e = scratch_u[:n], scratch_e[:n]
-            if n == S:  # every state: the same u for all such rows
-                u = whole[k]
-                top, low = tops[k], lows[k]
-            else:
-                top, low = _gather(v, indices[lo : lo + n], u)
-                if top > low:
-                    _rescale(u, top, top - low)
-            tilt[0], tilt[1] = top, top - low
-            if r == 0.0 or top == low:
-                tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
-                value[k, m] = expectation(v, indices[lo : lo + n], p)
-                e[:] = 1.0
-            else:
-                at_top = _top_mass(u, p)
-                if r < SMALL_RADIUS or at_top < SMALL_TOP:
-                    beta[k, m] = CARE
-                    tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
-                    continue
-                if r >= -np.log(at_top):
-                    tilt[2], tilt[3], tilt[4] = np.inf, 1.0 / at_top, 0.0
-                    value[k, m] = top
-                    _indicate(u, e)
+    whole, tops, lows, alone = _whole(values, longest)
+    for block in prange((M + _BLOCK - 1) // _BLOCK):
+        scratch = np.empty(longest)
+        for m in range(block * _BLOCK, min((block + 1) * _BLOCK, M)):
+            lo, n, r = indptr[m], indptr[m + 1] - indptr[m], radius[m]
+            p = data[lo : lo + n]
+            for k in range(K):  # while the row is at hand
+                u, tilt = scratch[:n], tilts[k, m]
+                if n == S:  # every state: the same u for all such rows
+                    u = whole[k]
+                    top, low = tops[k], lows[k]
                 else:
-                    found, z, mean, change, variance = _tilt(
-                        p, u, r, beta[k, m], e, scratch_power[:n], scratch_bits[:n]
-                    )
-                    beta[k, m] = found + change
-                    tilt[2], tilt[3], tilt[4] = found, (1.0 - change * mean) / z, change / z
-                    value[k, m] = top + (top - low) * (mean + change * variance)
-            if write:
-                _add(1.0, p, u, e, tilt, kernel[k, lo : lo + n])
-
-
-@njit(cache=True, error_model="numpy")
-def _indicate(u, e):
-    for j in range(len(u)):
-        e[j] = 1.0 if u[j] == 0.0 else 0.0
+                    top, low = _gather(values[k], indices[lo : lo + n], u)
+                    if top > low:
+                        _rescale(u, top, top - low)
+                tilt[0], tilt[1] = top, top - low
+                if r == 0.0 or top == low:
+                    tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
+                    value[k, m] = expectation(values[k], indices[lo : lo + n], p)
+                else:
+                    at_top = p[alone[k]] if n == S and alone[k] >= 0 else _top_mass(u, p)
+                    if r < SMALL_RADIUS or at_top < SMALL_TOP:
+                        beta[k, m] = CARE
+                        tilt[1], tilt[2], tilt[3], tilt[4] = 0.0, 0.0, 1.0, 0.0
+                        continue
+                    if r >= -np.log(at_top):
+                        tilt[2], tilt[3], tilt[4] = np.inf, 1.0 / at_top, 0.0
+                        value[k, m] = top
+                    else:
+                        found, z, mean, change, variance = _tilt(p, u, r, beta[k, m])
+                        beta[k, m] = found + change
+                        tilt[2], tilt[3], tilt[4] = found, (1.0 - change * mean) / z, change / z
+                        value[k, m] = top + (top - low) * (mean + change * variance)
+                if write:
+                    _add(1.0, p, u, tilt, kernel[k, lo : lo + n])
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _add(weight, p, u, e, tilt, out):
+def _add(weight, p, u, tilt, out):
     """out += weight · q."""
-    constant, slope = weight * tilt[3], weight * tilt[4]
-    for j in range(len(p)):
-        out[j] += p[j] * e[j] * (constant + slope * u[j])
+    beta, constant, slope = tilt[2], weight * tilt[3], weight * tilt[4]
+    if tilt[1] == 0.0:  # not tilted
+        for j in range(len(p)):
+            out[j] += weight * p[j]
+    elif beta == np.inf:
+        for j in range(len(p)):
+            out[j] += p[j] * constant if u[j] == 0.0 else 0.0
+    else:
+        for j in range(len(p)):
+            out[j] += p[j] * _exp(beta * u[j]) * (constant + slope * u[j])
 
 
 @njit(cache=True, error_model="numpy")
-def _again(v, indices, whole, tilt, u, e, power, bits):
-    """u and e = e^{βu} of a row whose tilt is known; returns u, which is `whole` where the row reaches every state."""
-    if tilt[1] == 0.0:
-        u[:] = 0.0
-        e[:] = 1.0
-        return u
+def _again(v, indices, whole, tilt, u):
+    """u of a row whose tilt is known, which is `whole` where the row reaches every state."""
     if len(u) == len(whole):
-        u = whole
-    else:
+        return whole
+    if tilt[1] > 0.0:
         _gather(v, indices, u)
         _rescale(u, tilt[0], tilt[1])
-    if tilt[2] == np.inf:
-        _indicate(u, e)
-    else:
-        _exp(tilt[2], u, e, power, bits)
     return u
 
 
@@ -250,25 +271,24 @@ def _mix(values, indptr, indices, data, tilts, policy, out):
     """T (K, S, S) += Σ_a π(a|s) q(·|s,a)."""
     K, (S, A), longest = len(values), policy.shape, _longest(indptr)
     whole = _whole(values, longest)[0]
-    for i in prange(K * S):
-        k, s = i // S, i % S
-        scratch_u, scratch_e, scratch_power = np.empty(longest), np.empty(longest), np.empty(longest)
-        scratch_bits, scratch_q = scratch_power.view(np.int64), np.empty(longest)
+    for s in prange(S):
+        scratch_u, scratch_q = np.empty(longest), np.empty(longest)
         for a in range(A):
             if policy[s, a] == 0.0:
                 continue
             m = s * A + a
             lo, n = indptr[m], indptr[m + 1] - indptr[m]
-            e, p, states = scratch_e[:n], data[lo : lo + n], indices[lo : lo + n]
-            u = _again(values[k], states, whole[k], tilts[k, m], scratch_u[:n], e, scratch_power[:n], scratch_bits[:n])
-            if n == S:  # every state, in order
-                _add(policy[s, a], p, u, e, tilts[k, m], out[k, s])
-            else:
-                q = scratch_q[:n]
-                q[:] = 0.0
-                _add(policy[s, a], p, u, e, tilts[k, m], q)
-                for j in range(n):
-                    out[k, s, states[j]] += q[j]
+            p, states = data[lo : lo + n], indices[lo : lo + n]
+            for k in range(K):  # while the row is at hand
+                u = _again(values[k], states, whole[k], tilts[k, m], scratch_u[:n])
+                if n == S:  # every state, in order
+                    _add(policy[s, a], p, u, tilts[k, m], out[k, s])
+                else:
+                    q = scratch_q[:n]
+                    q[:] = 0.0
+                    _add(policy[s, a], p, u, tilts[k, m], q)
+                    for j in range(n):
+                        out[k, s, states[j]] += q[j]
 
 
 @rowwise
@@ -277,29 +297,30 @@ def _mix_sparsely(values, indptr, indices, data, tilts, policy, start, states, o
     (S, A), longest = policy.shape, _longest(indptr)
     whole = _whole(values, longest)[0]
     for s in prange(S):
-        u, e, power, i = np.empty(longest), np.empty(longest), np.empty(longest), start[s]
+        u, i = np.empty(longest), start[s]
         for a in range(A):
             if policy[s, a] > NEVER:
                 m = s * A + a
                 lo, n = indptr[m], indptr[m + 1] - indptr[m]
-                own, bits = indices[lo : lo + n], power[:n].view(np.int64)
-                tilted = _again(values[0], own, whole[0], tilts[m], u[:n], e[:n], power[:n], bits)
+                own = indices[lo : lo + n]
                 states[i : i + n] = own
                 out[i : i + n] = 0.0
-                _add(policy[s, a], data[lo : lo + n], tilted, e[:n], tilts[m], out[i : i + n])
+                tilted = _again(values[0], own, whole[0], tilts[m], u[:n])
+                _add(policy[s, a], data[lo : lo + n], tilted, tilts[m], out[i : i + n])
                 i += n
 
 
 @rowwise
 def _write(values, indptr, indices, data, tilts, kernel):
     """The tilted rows, kernel (K, nnz) += q."""
-    K, M, whole = len(values), len(indptr) - 1, _whole(values, _longest(indptr))[0]
-    for i in prange(K * M):
-        k, m = i // M, i % M
+    K, M, longest = len(values), len(indptr) - 1, _longest(indptr)
+    whole = _whole(values, longest)[0]
+    for m in prange(M):
         lo, n = indptr[m], indptr[m + 1] - indptr[m]
-        e, power, p, states = np.empty(n), np.empty(n), data[lo : lo + n], indices[lo : lo + n]
-        u = _again(values[k], states, whole[k], tilts[k, m], np.empty(n), e, power, power.view(np.int64))
-        _add(1.0, p, u, e, tilts[k, m], kernel[k, lo : lo + n])
+        scratch, p, states = np.empty(n), data[lo : lo + n], indices[lo : lo + n]
+        for k in range(K):
+            u = _again(values[k], states, whole[k], tilts[k, m], scratch)
+            _add(1.0, p, u, tilts[k, m], kernel[k, lo : lo + n])
 
 
 @rowwise

@@ -12,12 +12,33 @@ def ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, rank
 
 
+SHORT = 24  # entries up to which insertion sorts fastest
+
+
 @njit(cache=True, error_model="numpy")
 def ascending(order, rank, indices):
     """Positions within a row (sorted `indices`) from its lowest value to its highest."""
     if len(indices) == len(order):
         return order
-    places = np.empty(len(indices), np.int64)
-    for j in range(len(indices)):
-        places[j] = rank[indices[j]]
-    return np.argsort(places)
+    count, states = len(indices), len(order)
+    found = np.empty(count, np.int64)
+    if count <= SHORT:
+        for j in range(count):
+            place, i = rank[indices[j]], j
+            while i > 0 and rank[indices[found[i - 1]]] > place:
+                found[i] = found[i - 1]
+                i -= 1
+            found[i] = j
+        return found
+    if 8 * count < states:
+        for j in range(count):
+            found[j] = rank[indices[j]]
+        return np.argsort(found)
+    position, i = np.full(states, -1), 0
+    for j in range(count):
+        position[indices[j]] = j
+    for state in order:
+        if position[state] >= 0:
+            found[i] = position[state]
+            i += 1
+    return found

@@ -18,6 +18,7 @@ import rcac.evaluation.newton
 from benchmarks import problems
 from rcac import RCMDP, InputError, evaluate
 from rcac.evaluation import NotSettled
+from rcac.evaluation.chains import dense_solve
 from rcac.uncertainty import ChiSquare, FiniteKernels, InexactWarning, KLBall, KLPenalty, TotalVariation
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcac.uncertainty.InexactWarning")
@@ -479,3 +480,25 @@ def test_an_evaluation_prints_on_one_line(rng):
     assert shown.startswith("Evaluation(returns [")
     assert "\n" not in shown
     assert len(shown) < 120
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_dense_systems_are_solved_to_rounding_by_products_or_by_factors(transposed, shared, rng, monkeypatch):
+    """Chains that forget where they began, chains that do not (cycles), and one of each together."""
+    forgets, cycle = rng.dirichlet(np.ones(300), size=300), np.roll(np.eye(300), 1, axis=1)
+    factorised = []
+    solve = np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda *given: factorised.append(1) or solve(*given))
+    for pair in ((forgets, forgets), (cycle, cycle), (forgets, cycle)):
+        chains = np.stack(pair[:1] if shared else pair)
+        right = rng.random((2, 300))
+        factorised.clear()
+        found = dense_solve(chains.copy(), 0.99, right, transposed=transposed)
+        assert bool(factorised) == bool((chains == cycle).all(axis=(1, 2)).any())
+        for k in range(2):
+            chain = chains[k % len(chains)]
+            truth = solve(np.eye(300) - 0.99 * (chain.T if transposed else chain), right[k])
+            np.testing.assert_allclose(found[k], truth, rtol=1e-11)
+        right[0] = 0.0
+        assert not dense_solve(chains, 0.99, right, transposed=transposed)[0].any()
