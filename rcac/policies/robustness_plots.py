@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rcac.labels import larger_is_better, limit_word
+from rcac.labels import larger_is_better, limit_word, within
 from rcac.policies.robustness_summary import Method, MethodCurve, PerturbationSweep
 from rcac.policies.robustness_tables import method_name
 from rcac.report import style
@@ -24,15 +24,17 @@ LETTER, LINE = 0.0078, 0.0175  # inches for each point of size: width of a lette
 
 
 def draw(sweeps: list[PerturbationSweep], folder: Path) -> None:
-    """Two figures for each sweep, or one where there is one strength only."""
+    """Figures of each sweep: against the strength, where there are several; the worst of it; and every run, return against cost."""
     for sweep in sweeps:
         parts = [sweep.env, sweep.perturbation, "" if sweep.sampled == "episodes" else sweep.series]
         name = re.sub(r"[^\w.+-]+", "_", " ".join(parts).replace("/", "-")).strip("_")
         looks = choose_looks([curve.method for curve in sweep.curves])
-        if len(sweep.strengths) > 1:
-            style.save(_against_strength(sweep, looks), folder, f"evaluation_{name}")
-            name += "_worst"
-        style.save(_worst(sweep, looks), folder, f"evaluation_{name}")
+        name, several = f"evaluation_{name}", len(sweep.strengths) > 1
+        if several:
+            style.save(_against_strength(sweep, looks), folder, name)
+        style.save(_worst(sweep, looks), folder, f"{name}_worst" if several else name)
+        if sweep.constrained and sum(curve.seeds for curve in sweep.curves) > 1:
+            style.save(_pareto(sweep, looks), folder, f"{name}_pareto")
 
 
 def choose_looks(methods: list[Method]) -> dict[Method, Look]:
@@ -133,18 +135,58 @@ def _worst(sweep: PerturbationSweep, looks: dict[Method, Look]) -> Figure:
             if curve.spread:
                 axes.plot([found.low, found.high], [place, place], color=look.colour, linewidth=2.2, alpha=0.5)
             axes.plot(found.estimate, place, marker=look.marker, markersize=6, color=look.colour)
-        if index and len({*sweep.budgets[index]}) == 1:
-            limit = sweep.budgets[index][0]
-            assert limit is not None
-            axes.axvline(limit, color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
-            word = limit_word(label)
-            at: Any = dict(xycoords=("data", "axes fraction"), textcoords="offset points", ha="center", va="bottom")
-            axes.annotate(f"{word} {limit:g}", (limit, 1), (0, 2), fontsize=7.5, color=BUDGET, **at)
+        if index:
+            _limit(axes, sweep, index)
         axes.margins(x=0.1)
         axes.set_ylim(-0.6, count - 0.4)
         axes.grid(False, axis="y")
     every[0].set_yticks(places, names)
     return shown
+
+
+def _pareto(sweep: PerturbationSweep, looks: dict[Method, Look]) -> Figure:
+    """A mark for each run, hollow where it breaks a budget; the best are those above, within the line."""
+    several = len(sweep.strengths) > 1
+    words = f"over {sweep.perturbation} {sweep.strengths[0]:g} to {sweep.strengths[-1]:g}; " if several else ""
+    shown = _canvas(
+        PANEL * (len(sweep.labels) - 1),
+        2.6,
+        sweep,
+        f"a mark for each run, hollow beyond a budget; {words}{sweep.series}",
+    )
+    _legend(shown, list(looks.values()), lines=False)
+    every = shown.subplots(1, len(sweep.labels) - 1, sharey=True, squeeze=False)[0]
+    for index, (axes, label) in enumerate(zip(every, sweep.labels[1:], strict=True), start=1):
+        kind = "" if not several else ("least " if larger_is_better(label) else "largest ")
+        earned = _quantity(sweep, 0) + (f",\nmean over the {sweep.perturbation}" if several else "")
+        head = (_title(sweep), earned) if index == 1 else ("", "")
+        style.panel(axes, head[0], f"{kind}{_quantity(sweep, index)}", head[1])
+        for curve in sweep.curves:
+            look = looks[curve.method]
+            for run in curve.runs:
+                face = look.colour if _kept(sweep, run) else "white"
+                drawn: Any = dict(marker=look.marker, markersize=5, color=look.colour, markerfacecolor=face)
+                axes.plot(run[index], run[0], linestyle="none", **drawn)
+        _limit(axes, sweep, index, inside=True)
+    return shown
+
+
+def _kept(sweep: PerturbationSweep, run: np.ndarray) -> bool:
+    """Whether it is within every budget, of those that stay the same over the sweep."""
+    pairs = zip(sweep.labels[1:], run[1:], sweep.budgets[1:], strict=True)
+    return all(within(label, value, limits[0]) for label, value, limits in pairs if len({*limits}) == 1)
+
+
+def _limit(axes: Axes, sweep: PerturbationSweep, index: int, *, inside: bool = False) -> None:
+    """The budget as a vertical line, if it is the same over the sweep; named above the panel or inside."""
+    if len({*sweep.budgets[index]}) != 1:
+        return
+    limit = sweep.budgets[index][0]
+    assert limit is not None
+    axes.axvline(limit, color=BUDGET, linestyle="--", linewidth=1.2, zorder=1.5)
+    place: Any = dict(xytext=(3, -2), ha="left", va="top") if inside else dict(xytext=(0, 2), ha="center", va="bottom")
+    place |= dict(xycoords=("data", "axes fraction"), textcoords="offset points")
+    axes.annotate(f"{limit_word(sweep.labels[index])} {limit:g}", (limit, 1), fontsize=7.5, color=BUDGET, **place)
 
 
 # Words
@@ -205,14 +247,16 @@ def _canvas(width: float, height: float, sweep: PerturbationSweep, note: str) ->
     return shown
 
 
-def _legend(shown: Figure, looks: list[Look]) -> None:
+def _legend(shown: Figure, looks: list[Look], *, lines: bool = True) -> None:
     """As many columns as there is room for; the figure grows by its height."""
     size, names = 8.5, [wrapped(look.name, NAME, 8.5) for look in looks]
     room = int(shown.get_figwidth() / (_letters(names) * size * LETTER + 0.7))  # with the line before a name
     rows = -(-len(looks) // max(1, min(room, 4)))
-    drawn: Any = [look.line(marker=look.marker, markersize=5) for look in looks]
+    drawn: Any = [
+        look.line(marker=look.marker, markersize=5) | ({} if lines else {"linestyle": "none"}) for look in looks
+    ]
     handles = [Line2D([], [], label=name, **line) for name, line in zip(names, drawn, strict=True)]
     words: Any = dict(frameon=False, fontsize=size, labelcolor=INK, handlelength=2.6)
     shown.legend(handles=handles, loc="outside upper left", ncols=-(-len(looks) // rows), **words)
-    lines = max(name.count("\n") for name in names) + 1
-    shown.set_figheight(shown.get_figheight() + rows * (0.06 + size * LINE * lines))
+    height = max(name.count("\n") for name in names) + 1
+    shown.set_figheight(shown.get_figheight() + rows * (0.06 + size * LINE * height))

@@ -45,6 +45,7 @@ class MethodCurve(NamedTuple):
     points: list[Point]  # by rising strength
     worst: Point  # over the strengths
     alike: bool  # several seeds, and the same values of all
+    runs: np.ndarray  # (seeds, N+1): the mean return over the strengths, and the worst of each cost
 
     @property
     def spread(self) -> bool:
@@ -106,8 +107,11 @@ def _curve(method: Method, records: list[RunScores], field: str, strengths: list
     values = np.array([[[getattr(row, field) for row in found[seed, x]] for x in strengths] for seed in seeds])
     alike = len(seeds) > 1 and np.allclose(values, values[0], rtol=1e-9, atol=1e-12)
     points = [_point(strength, [found[seed, strength] for seed in seeds], field, alike) for strength in strengths]
-    worst = _point(None, [_worst([found[seed, x] for x in strengths], field) for seed in seeds], field, alike)
-    return MethodCurve(method, len(seeds), points, worst._replace(share=None), alike)
+    worst_rows = [_worst([found[seed, x] for x in strengths], field) for seed in seeds]
+    worst = _point(None, worst_rows, field, alike)._replace(share=None)
+    runs = np.array([[getattr(row, field) for row in rows] for rows in worst_rows], dtype=float)
+    runs[:, 0] = values[:, :, 0].mean(axis=1)
+    return MethodCurve(method, len(seeds), points, worst, alike, runs)
 
 
 def _point(strength: float | None, seeds: list[list[TermScore]], field: str, alike: bool) -> Point:

@@ -222,6 +222,7 @@ def test_an_evaluation_replaces_the_earlier_one(cartpoles, evaluate, monkeypatch
         for name in ("wind", "mass"):
             evaluate(f"run={root} episodes=1 sweep.{name}=1,2")
             figures = {f"evaluation_cartpole_{name}.png", f"evaluation_cartpole_{name}_worst.png"}
+            figures |= set() if root == run else {f"evaluation_cartpole_{name}_pareto.png"}  # one run is no picture
             assert {path.name for path in plots.iterdir()} == {"training.png", "evaluation.png", *figures}
             assert {row["perturbation"] for row in table(root)} == {name}
             assert "wind:" not in (root / "evaluation.md").read_text() or name == "wind"
@@ -230,7 +231,9 @@ def test_an_evaluation_replaces_the_earlier_one(cartpoles, evaluate, monkeypatch
         assert (plots / "evaluation_cartpole_mass.png").exists()  # bad input takes nothing away
         assert evaluate(f"run={root} episodes=1").code == 0
         found = {path.name for path in plots.iterdir()} - {"training.png", "evaluation.png"}
-        assert found == (set() if root == run else {"evaluation_cartpole_as_in_training.png"})
+        assert found == (
+            set() if root == run else {f"evaluation_cartpole_as_in_training{kind}.png" for kind in ("", "_pareto")}
+        )
         assert (root / "evaluation.md").exists() == (root != run)
 
 
@@ -612,7 +615,7 @@ def test_a_utility_is_worst_where_it_is_least():
 def test_figures_are_written(cartpoles, evaluate):
     evaluate(f"run={cartpoles} sweep.wind=0,2 episodes=2")
     files = {path.name: path.read_bytes()[:4] for path in (cartpoles / "evaluation_plots").iterdir()}
-    stems = ("evaluation_cartpole_wind", "evaluation_cartpole_wind_worst")
+    stems = [f"evaluation_cartpole_wind{kind}" for kind in ("", "_worst", "_pareto")]
     assert files == {
         f"{stem}.{suffix}": magic for stem in stems for suffix, magic in (("png", b"\x89PNG"), ("pdf", b"%PDF"))
     }
@@ -640,7 +643,7 @@ def test_what_a_figure_shows(figures):
     records += [record(0, s, 6.0 - s, 9.0 + s, "cac") for s in returns]
     [sweep] = summarise(records)
     draw([sweep], Path())
-    assert list(figures) == ["evaluation_here_wind", "evaluation_here_wind_worst"]
+    assert list(figures) == ["evaluation_here_wind", "evaluation_here_wind_worst", "evaluation_here_wind_pareto"]
     colours = [look.colour for look in choose_looks([curve.method for curve in sweep.curves]).values()]
     first, second, third = figures["evaluation_here_wind"].axes
     assert [axes.get_xlabel() for axes in (first, second, third)] == ["wind (N, to the right)"] * 3
@@ -691,6 +694,21 @@ def test_what_the_figure_of_the_worst_shows(figures):
     assert "worst over wind 0 to 1 for each seed" in shown.get_supxlabel()
 
 
+def test_every_run_is_in_the_picture_of_return_against_cost(figures):
+    """Mean return and largest cost over the strengths; hollow beyond the budget of 10."""
+    returns, costs = {0.0: [5, 1], 1.0: [4, 2]}, {0.0: [8, 9], 1.0: [7, 12]}
+    records = [record(k, s, returns[s][k], costs[s][k]) for k in range(2) for s in returns]
+    records += [record(0, s, 6.0 - s, 9.0 + s, "cac") for s in returns]
+    draw(summarise(records), Path())
+    [axes] = figures["evaluation_here_wind_pareto"].axes
+    assert axes.get_xlabel() == "largest mean cost of an episode"
+    assert axes.get_ylabel() == "mean return of an episode,\nmean over the wind"
+    *marks, budget = axes.lines
+    assert [(mark.get_xdata()[0], mark.get_ydata()[0]) for mark in marks] == [(8, 4.5), (12, 1.5), (10, 5.5)]
+    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False, True, False]
+    assert list(budget.get_xdata()) == [10, 10]
+
+
 def test_names_of_any_length_have_room(figures):
     """Nothing is cut off, nothing overlaps, and panels stay as wide as they are."""
     settings = "lam={}, rollout_length=128, gamma=0.995, actor_hidden=[64, 64], actor_lr=0.001, path=/where/it/is.npz"
@@ -701,7 +719,7 @@ def test_names_of_any_length_have_room(figures):
             run = one.run._replace(setting=settings.format(number), folder=Path(str(number)))
             records.append(one._replace(run=run._replace(env="cartpole mass=1.0, length=2.0, gravity=1.5, force=3.0")))
     draw([sweep._replace(units=["Σ|x| (m)"]) for sweep in summarise(records)], Path())
-    assert len(figures) == 2
+    assert len(figures) == 3
     for shown in figures.values():
         canvas = FigureCanvasAgg(shown)
         canvas.draw()
@@ -744,7 +762,7 @@ def test_runs_that_are_all_alike_have_no_interval(tmp_path, evaluate, figures, r
     assert "[" not in text
     assert "| RSQP | 2 alike | 0 |" in text
     assert "nor have seeds whose runs are all alike" in done.out
-    for shown in figures.values():
+    for shown in [*figures.values()][:2]:
         assert "n = 2, all runs of a method alike, no interval" in shown.get_supxlabel().replace("\n", " ")
         assert not any(axes.collections for axes in shown.axes)
     made(tmp_path, f"{RIVER} seed=2", tabular(rng.dirichlet(np.ones(2), size=6)))
