@@ -1,6 +1,10 @@
 """What an episode of the present policy costs: measured sums, filtered, and as much of the critics as has proved right.
 
-    y_t = x_t + noise,   x_{t+1} = x_t + drift          y_t the mean sum of the k_t episodes that finished with update t
+Episodes that have just ended were lived under several policies, the oldest as old as they are long. The steps since the last
+update are the present policy's alone. They are worth k_t episodes: what arises at their times of an episode, usually, over
+what arises in a whole one. So with their sums s_t
+
+    y_t = s_t/k_t = x_t + noise,   x_{t+1} = x_t + drift
 
 x is followed by the Kalman filter of a random walk, each cost by its own. The noise σ² of one episode is the mean square
 within the episodes that finish together; the drift q per update is what the filter's surprises show beyond the noise:
@@ -26,8 +30,41 @@ import numpy as np
 from rcac.learner import State
 
 FORGET = 0.01  # of what noise, drift and weight are known by, with each update that finished episodes
+PARTS = 20  # of an episode
 SURE = 5.0  # updates' worth of evidence against the critics to begin with
 ARRAYS = ("level", "discounted", "variance", "noise", "drift", "product", "square", "beyond")
+
+
+class Profile:
+    """When in an episode costs arise: means of |c| over a step (K, PARTS) in each part of the horizon."""
+
+    def __init__(self, costs: int, horizon: int) -> None:
+        self.length = horizon / PARTS  # of a part
+        self.sums, self.steps = np.zeros((costs, PARTS)), np.zeros(PARTS)
+
+    def record(self, costs: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Steps with these costs (K, B) at these times (B,) of their episodes; how many were in each part."""
+        parts = np.minimum(times / self.length, PARTS - 1).astype(np.int64)
+        steps = np.bincount(parts, minlength=PARTS)
+        sums = [np.bincount(parts, weights, PARTS) for weights in np.abs(costs)]
+        self.sums, self.steps = (1 - FORGET) * self.sums + sums, (1 - FORGET) * self.steps + steps
+        return steps
+
+    def worth(self, steps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """(K,) how many episodes of these lengths (m,) such steps (PARTS,) are worth. Where nothing has cost yet, or in parts
+        not met yet, a step is a step."""
+        total = self.sums.sum(axis=1, keepdims=True)
+        mean = np.divide(total, self.steps.sum(), out=np.ones_like(total), where=total > 0)
+        means = np.divide(self.sums, self.steps, out=np.repeat(mean, PARTS, axis=1), where=(self.steps > 0) & (total > 0))
+        starts = self.length * np.arange(PARTS)
+        whole = np.clip(lengths[:, None] - starts, 0.0, self.length).mean(axis=0)  # an episode's steps in each part
+        return np.asarray(means @ steps / np.maximum(means @ whole, 1e-300))
+
+    def state(self) -> State:
+        return State({"sums": self.sums.copy(), "steps": self.steps.copy()}, {})
+
+    def load(self, state: State) -> None:
+        self.sums, self.steps = state.tensors["sums"], state.tensors["steps"]
 
 
 class Calibration:
@@ -43,37 +80,41 @@ class Calibration:
         self.beyond = np.zeros(costs)  # m
         self.count, self.since = 0, 0  # updates that finished episodes; updates since the last of these
 
-    def record(self, plain: np.ndarray, discounted: np.ndarray, kappa: float) -> None:
-        """Episodes that finished with this update: sums (k, K) plain, and discounted with what lies behind a cut.
-        k may be 0."""
+    def record(
+        self, sums: np.ndarray, worth: np.ndarray, finished: np.ndarray, discounted: np.ndarray, kappa: float
+    ) -> None:
+        """The steps since the last update: their sums (K,) and how many episodes they are worth (K,); and the episodes that
+        they finished: sums (k, K) plain, and discounted with what lies behind a cut. k may be 0, but not at first."""
         self.since += 1
         self.variance = self.variance + np.maximum(self.drift, 0.0)
-        k = len(plain)
-        if k == 0:
-            return
-        mean, within = plain.mean(axis=0), plain.var(axis=0, ddof=1) if k > 1 else self.noise
+        k = len(finished)
+        within = finished.var(axis=0, ddof=1) if k > 1 else self.noise
         if self.count == 0:
-            self.level, self.discounted, self.noise = mean, discounted.mean(axis=0), within
+            self.level, self.discounted, self.noise = finished.mean(axis=0), discounted.mean(axis=0), within
             self.variance = within / k
             self.drift = within / k  # nothing is known of it yet: half of the next is believed
         else:
             rate = max(FORGET, 1.0 / (self.count + 1))
-            surprise = mean - self.level  # ν
+            surprise = np.divide(sums, worth, out=self.level.copy(), where=worth > 0) - self.level  # ν
             self.product = (1 - FORGET) * self.product + kappa * surprise * self.beyond
             self.square = (1 - FORGET) * self.square + self.beyond**2
             self.noise = self.noise + rate * (within - self.noise)
-            error = self.noise / k
-            gain = np.divide(
-                self.variance, self.variance + error, out=np.ones_like(error), where=self.variance + error > 0
-            )
-            # E ν² = P' + q·updates + σ²/k, with P' what was left after the episodes before
-            left = self.variance - np.maximum(self.drift, 0.0) * self.since
-            self.drift = self.drift + rate * ((surprise**2 - error - left) / self.since - self.drift)
+            error = np.divide(self.noise, worth, out=np.full_like(self.noise, np.inf), where=worth > 0)
+            known = self.variance + error
+            gain = np.divide(self.variance, known, out=np.ones_like(known), where=known > 0)
+            gain = np.where(worth > 0, gain, 0.0)
+            # E ν² = P' + q + σ²/k, with P' what was left after the update before; little is learnt from less than an episode
+            left = self.variance - np.maximum(self.drift, 0.0)
+            seen = surprise**2 - np.where(worth > 0, error, 0.0) - left
+            self.drift = self.drift + rate * np.minimum(worth, 1.0) * (seen - self.drift)
             self.level = self.level + gain * surprise
-            self.discounted = self.discounted + gain * (discounted.mean(axis=0) - self.discounted)
             self.variance = (1 - gain) * self.variance
+            if k:
+                gain = 1 - (1 - gain) ** self.since
+                self.discounted = self.discounted + gain * (discounted.mean(axis=0) - self.discounted)
         self.count += 1
-        self.since = 0
+        if k:
+            self.since = 0
 
     @property
     def weight(self) -> np.ndarray:

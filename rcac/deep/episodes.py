@@ -40,6 +40,7 @@ class Episodes:
         self.length = np.zeros(num_envs, dtype=np.int64)
         self.finished: deque[Episode] = deque(maxlen=window)
         self.count = 0  # finished since the start
+        self.times = np.zeros((0, num_envs), dtype=np.int64)  # in their episodes, of the steps recorded last
 
     def clear(self) -> None:
         """Forget the episodes in progress."""
@@ -51,11 +52,13 @@ class Episodes:
         """Add a rollout's rows, in contexts (T+1, n) if there are any; returns the episodes it finished. `costs` (K, T, n)
         are those of the discounted sums, where critics learn from others than the environment's."""
         ended = []
+        self.times = np.zeros(trajectory.valid.shape, dtype=np.int64)
         done = trajectory.terminated | trajectory.truncated
         elsewhere = {
             (t, env): row for (t, env), row in zip(trajectory.final_at.tolist(), trajectory.final, strict=True)
         }
         for t, valid in enumerate(trajectory.valid):
+            self.times[t] = self.length
             self.plain += trajectory.costs[:, t]  # zero where not valid
             self.discounted += self.factor * (trajectory.costs if costs is None else costs)[:, t]
             self.factor = np.where(valid, self.factor * self.gamma, self.factor)
@@ -97,6 +100,10 @@ class Episodes:
         names = ("plain", "discounted", "left", "last")
         empty = [np.zeros((0, len(self.plain)))] * 2 + [np.zeros(0), np.stack([e.last for e in self.finished])[:0]]
         return tuple(np.stack([getattr(e, name) for e in rows]) for name in names) if rows else tuple(empty)  # type: ignore[return-value]
+
+    def lengths(self) -> np.ndarray:
+        """(m,) over the window."""
+        return np.array([episode.length for episode in self.finished])
 
     def mean_length(self) -> float:
         return float(np.mean([episode.length for episode in self.finished]))

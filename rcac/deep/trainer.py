@@ -41,7 +41,7 @@ from rcac.contexts import Parameters
 from rcac.deep import build, report, resume
 from rcac.deep.acting import outputs_of
 from rcac.deep.adversary import EPISODES, Adversaries
-from rcac.deep.calibration import Aim, Calibration
+from rcac.deep.calibration import Aim, Calibration, Profile
 from rcac.deep.devices import without_denormals
 from rcac.deep.empirical import EmpiricalModel
 from rcac.deep.episodes import Episodes, Measured
@@ -113,7 +113,8 @@ class Trainer:
         self.moments = Moments(len(self.interface.encoder.continuous))  # of observations
         self.cost_moments = Moments(count)
         self.episodes = Episodes(count, n, settings.gamma, settings.window)
-        self.calibration, self.aim = Calibration(count), Aim(count - 1, settings.integral)
+        self.calibration, self.profile = Calibration(count), Profile(count, horizon)
+        self.aim = Aim(count - 1, settings.integral)
         self.rollout = Rollout(envs, *self.interface[:3], count - 1)
         self.survival = isinstance(envs, StepsLost) and settings.calibrate  # the last cost counts steps lost
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
@@ -185,12 +186,14 @@ class Trainer:
             self._propose()
         self._follow_cost_scale(costs[:, trajectory.valid])
         norms = self.critics.norms(settings.scope)
-        estimates = self._estimates(len(finished))  # J (K,)
+        estimates = self._estimates(trajectory, len(finished))  # J (K,)
         batch, directions = self._batch(trajectory, settings.radius * norms, contexts, costs)
         budgets = self.budgets * self.kappa
         if settings.calibrate:
-            # Policies are ranked with one standard error added; a cost of rare large sums has one that no budget could bear.
-            budgets = budgets - np.minimum(2.0 * self.kappa * self._errors(), np.abs(budgets) / 4)
+            # Policies are ranked with one standard error added, the later ones above all; a cost of rare large sums has one
+            # that no budget could bear.
+            reserve = np.minimum(2.0 * self.kappa * self._errors(), np.abs(budgets) / 4)
+            budgets = budgets - progress * reserve
             budgets = budgets if self.switch.filters else self.aim.follow(estimates[1:], budgets)
         self.switch.begin_update(progress, trajectory.costs[0][trajectory.valid])
         weights = self.switch.weights(estimates, budgets)
@@ -317,15 +320,20 @@ class Trainer:
 
     # Estimates
 
-    def _estimates(self, finished: int) -> np.ndarray:
-        """J (K,): V(s_0), or what measured episodes make of it once one has finished; `finished`: how many just did."""
+    def _estimates(self, trajectory: Trajectory, finished: int) -> np.ndarray:
+        """J (K,): V(s_0), or what was measured makes of it once an episode has finished; `finished`: how many just did."""
         if self.adversaries:
             return self.kappa * self.adversaries.sums()
-        values = self.critics.values(self.initial).mean(axis=1)
-        if not self.settings.calibrate or not self.episodes.count:
+        values, costs = self.critics.values(self.initial).mean(axis=1), trajectory.costs[:, trajectory.valid]
+        if not self.settings.calibrate:
+            return values
+        steps = self.profile.record(costs, self.episodes.times[trajectory.valid])
+        if not self.episodes.count:
             return values
         plain, discounted, left, last = self.episodes.latest(finished)
-        self.calibration.record(plain, discounted + (self.critics.values(last) * left).T, self.kappa)
+        worth = self.profile.worth(steps, self.episodes.lengths())
+        beyond = (self.critics.values(last) * left).T
+        self.calibration.record(costs.sum(axis=1), worth, plain, discounted + beyond, self.kappa)
         horizon = (1.0 - self.settings.gamma ** self.episodes.mean_length()) / (1.0 - self.settings.gamma)
         margins = self.settings.gamma * self.settings.radius * self.critics.norms(self.settings.scope) * horizon
         return self.calibration.estimate(values, margins, self.kappa)
@@ -490,6 +498,7 @@ class Trainer:
             "cost_moments": self.cost_moments,
             "episodes": self.episodes,
             "calibration": self.calibration,
+            "profile": self.profile,
             "aim": self.aim,
             "rollout": self.rollout,
             "switch": self.switch,

@@ -11,7 +11,7 @@ def followed(truth, noise, episodes, critic, kappa=0.2, seed=0):
     rng, calibration, estimates = np.random.default_rng(seed), Calibration(1), []
     for level, value in zip(truth, critic, strict=True):
         sums = level + noise * rng.standard_normal((episodes, 1))
-        calibration.record(sums, kappa * sums, kappa)
+        calibration.record(sums.sum(axis=0), np.array([episodes]), sums, kappa * sums, kappa)
         estimates.append(calibration.estimate(np.array([value]), np.zeros(1), kappa)[0])
     return np.array(estimates), calibration
 
@@ -64,7 +64,8 @@ def test_a_jump_is_followed_within_some_updates():
 
 def test_the_adversarys_margin_is_added_whole():
     calibration = Calibration(2)
-    calibration.record(np.array([[-10.0, 5.0], [-20.0, 7.0]]), np.array([[-2.0, 1.0], [-4.0, 1.4]]), 0.2)
+    sums = np.array([[-10.0, 5.0], [-20.0, 7.0]])
+    calibration.record(sums.sum(axis=0), np.array([2.0, 2.0]), sums, np.array([[-2.0, 1.0], [-4.0, 1.4]]), 0.2)
     found = calibration.estimate(np.array([-3.0, 1.2]), np.array([0.5, 0.3]), 0.2)
     np.testing.assert_allclose(found, [0.2 * -15 + 0.5, 0.2 * 6 + 0.3])
 
@@ -74,8 +75,8 @@ def test_it_goes_on_from_its_state():
     second = Calibration(1)
     second.load(first.state())
     for calibration in (first, second):
-        calibration.record(np.zeros((0, 1)), np.zeros((0, 1)), 0.2)
-        calibration.record(np.array([[3.0]]), np.array([[1.0]]), 0.2)
+        calibration.record(np.array([2.0]), np.array([0.5]), np.zeros((0, 1)), np.zeros((0, 1)), 0.2)
+        calibration.record(np.array([3.0]), np.array([1.0]), np.array([[3.0]]), np.array([[1.0]]), 0.2)
     np.testing.assert_array_equal(first.level, second.level)
     np.testing.assert_array_equal(first.weight, second.weight)
 
