@@ -55,7 +55,9 @@ class Profile:
         not met yet, a step is a step."""
         total = self.sums.sum(axis=1, keepdims=True)
         mean = np.divide(total, self.steps.sum(), out=np.ones_like(total), where=total > 0)
-        means = np.divide(self.sums, self.steps, out=np.repeat(mean, PARTS, axis=1), where=(self.steps > 0) & (total > 0))
+        means = np.divide(
+            self.sums, self.steps, out=np.repeat(mean, PARTS, axis=1), where=(self.steps > 0) & (total > 0)
+        )
         starts = self.length * np.arange(PARTS)
         whole = np.clip(lengths[:, None] - starts, 0.0, self.length).mean(axis=0)  # an episode's steps in each part
         return np.asarray(means @ steps / np.maximum(means @ whole, 1e-300))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcac.deep.calibration import Aim, Calibration
+from rcac.deep.calibration import Aim, Calibration, Profile
 
 
 def followed(truth, noise, episodes, critic, kappa=0.2, seed=0):
@@ -100,3 +100,62 @@ def test_the_aim_has_limits_and_goes_on_from_its_state():
     again = Aim(3, 0.5)
     again.load(aim.state())
     assert again.follow(np.zeros(3), budgets) == pytest.approx(aim.follow(np.zeros(3), budgets))
+
+
+# What a rollout is worth
+
+
+def lived(costs_at, updates, num_envs=4, length=100, rollout=25, seed=0):
+    """Estimates (updates,) of episodes of `length` steps, all copies in step, with costs `costs_at(update, time)`."""
+    rng, profile, calibration = np.random.default_rng(seed), Profile(1, length), Calibration(1)
+    sums, found = np.zeros(num_envs), []
+    for update in range(updates):
+        times = (update * rollout + np.arange(rollout)) % length
+        times = np.repeat(times[:, None], num_envs, axis=1)
+        costs = rng.poisson(costs_at(update, times)).astype(float)
+        sums += costs.sum(axis=0)
+        steps = profile.record(costs.reshape(1, -1), times.ravel())
+        ended, finished = (update + 1) * rollout % length == 0, np.zeros((0, 1))
+        if ended:
+            finished, sums = sums[:, None].copy(), np.zeros(num_envs)
+        if calibration.count or ended:
+            worth = profile.worth(steps, np.full(16, length))
+            calibration.record(costs.sum(keepdims=True).ravel(), worth, finished, 0.2 * finished, 0.2)
+        found.append(calibration.level[0])
+    return np.array(found)
+
+
+def test_steps_are_worth_what_usually_arises_at_their_times():
+    """Costs of 1 in the first half of an episode and 3 in the second: steps of the first quarter are worth an eighth."""
+    profile, times = Profile(2, 100), np.arange(100)
+    profile.record(np.stack([np.where(times < 50, 1.0, -3.0), np.zeros(100)]), times)
+    first = np.bincount(np.arange(25) // 5, minlength=20)
+    assert profile.worth(first, np.array([100])) == pytest.approx([0.125, 0.25])  # where nothing costs, a step is a step
+    assert profile.worth(first, np.array([50, 50])) == pytest.approx([0.5, 0.5])  # shorter episodes
+    assert profile.worth(first, np.array([100, 50])) == pytest.approx([25 / 125, 25 / 75])
+
+
+@pytest.mark.parametrize("late", [0.0, 1.0, 9.0])
+def test_costs_that_come_late_in_an_episode_do_not_come_and_go(late):
+    """All copies are at the same time of their episodes: what a rollout costs swings, what an episode costs does not."""
+    found = lived(lambda update, times: 0.2 + late * (times >= 75), 400)
+    truth = 20.0 + 25 * late
+    assert found[100:].mean() == pytest.approx(truth, rel=0.05)
+    assert found[100:].std() <= 0.15 * truth
+
+
+def test_a_new_policy_shows_before_its_first_episode_has_ended():
+    """Costs rise fivefold at once, in the middle of an episode that takes four rollouts."""
+    found = lived(lambda update, times: np.full(times.shape, 0.2 if update < 41 else 1.0), 43)
+    assert found[40] == pytest.approx(20.0, rel=0.2)
+    assert found[42] >= 50.0  # those that have ended cost 20
+
+
+def test_a_profile_goes_on_from_its_state():
+    first, second, rng = Profile(1, 50), Profile(1, 50), np.random.default_rng(0)
+    first.record(rng.random((1, 40)), np.arange(40))
+    second.load(first.state())
+    costs, steps = rng.random((1, 30)), np.ones(20)
+    for profile in (first, second):
+        profile.record(costs, np.arange(30))
+    np.testing.assert_array_equal(first.worth(steps, np.array([40])), second.worth(steps, np.array([40])))
