@@ -130,7 +130,9 @@ def test_steps_are_worth_what_usually_arises_at_their_times():
     profile, times = Profile(2, 100), np.arange(100)
     profile.record(np.stack([np.where(times < 50, 1.0, -3.0), np.zeros(100)]), times)
     first = np.bincount(np.arange(25) // 5, minlength=20)
-    assert profile.worth(first, np.array([100])) == pytest.approx([0.125, 0.25])  # where nothing costs, a step is a step
+    assert profile.worth(first, np.array([100])) == pytest.approx(
+        [0.125, 0.25]
+    )  # where nothing costs, a step is a step
     assert profile.worth(first, np.array([50, 50])) == pytest.approx([0.5, 0.5])  # shorter episodes
     assert profile.worth(first, np.array([100, 50])) == pytest.approx([25 / 125, 25 / 75])
 
