@@ -7,14 +7,15 @@ The methods differ in values of `DeepSettings` only. Nothing here knows of files
 Units: the critics are discounted, people count whole episodes. Budgets b on the undiscounted cost of an episode of L
 steps, and measured episode sums, are multiplied by κ = (1−γ^L)/((1−γ)L) where they meet discounted values. That is
 exact for a cost that is the same at every step. A cost that comes late in an episode, or an episode that ends early, is
-another matter, and can be measured: with the sums of recent episodes, C plain and D discounted, the calibrated estimate
+another matter, and can be measured: with the sums of an episode, C plain and D discounted, the calibrated estimate
 
     J_n = κC_n + V_n(s_0) − D_n − E_n      so that   J_n ≤ κb_n   says   C_n + (V_n(s_0) − D_n − E_n)/κ ≤ b_n :
 
 the measured cost, plus what the robust critics expect beyond it, within the budget as people mean it. E is the mean of
 γ^l V_n(s_l) over episodes cut off after l steps: the critics look beyond the cut, the budget does not. For critics that are
 right, V − D − E is what the adversary adds in l steps, γρ‖w_n‖(1−γ^l)/(1−γ), and nothing at radius 0. Critics that lag are not
-right, so of the rest of it only as much enters as has proved to be: see `rcac.deep.calibration`.
+right, so of the rest of it only as much enters as has proved to be. C is of the present policy, not of episodes that others
+began: see `rcac.deep.calibration`.
 
 A count of steps lost (`rcac.envs.failure`) comes all at once, when an episode fails, and is larger the earlier that is: no
 critic can know it from the state. Critics and advantages have −1 for each step survived instead; the sums of an episode
