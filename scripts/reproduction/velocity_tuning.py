@@ -23,7 +23,7 @@ SETTINGS: dict[str, list[tuple[str, ...]]] = {
         ("algo.actor_lr=0.0003", "algo.actor_epochs=10", "algo.actor_batch=128"),
         ("algo.actor_lr=0.0003", "algo.actor_epochs=10", "algo.actor_batch=256"),
     ],
-    "rcac_npg": [("algo.kl_radius=0.01",), ("algo.kl_radius=0.02",)],
+    "rcac_npg": [("algo.kl_radius=0.01",), ("algo.kl_radius=0.02",), ("algo.kl_radius=0.03",)],
     "rcac_sqp": [("algo.kl_radius=0.01",), ("algo.kl_radius=0.02",), ("algo.kl_radius=0.03",)],
 }
 RULE = (
