@@ -104,7 +104,11 @@ def _train(argv: list[str]) -> int:
         if done.progress and done.outcome.exit_code:
             print(f"to go on: rcac-train resume={results.shown_path(done.folder)}")
         print(results.shown_path(done.folder))
-        return done.outcome.exit_code or (5 if done.strict and done.summary.get("feasible") is not True else 0)
+        if done.outcome.exit_code or not done.strict or done.summary.get("feasible") is True:
+            return done.outcome.exit_code
+        if not done.progress and done.summary:
+            print(f"feasible: {results.verdict(done.summary)}", file=sys.stderr)
+        return 5
     return 0
 
 

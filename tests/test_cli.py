@@ -279,6 +279,8 @@ def test_over_budget_by_how_much_and_a_code_of_its_own_if_strict(run):
     assert summary["violation"] == summary["costs"][0] - 0.001 > 0
     assert f"no, by {summary['violation']:.4g}" in done.out
     assert run(f"{text} strict=true").code == 5
+    quiet = run(f"{text} strict=true progress=false")
+    assert (quiet.code, quiet.err) == (5, f"feasible: no, by {summary['violation']:.4g}\n")
     assert run(f"env=cartpole {DEEP} strict=true").code == 0
 
 

@@ -1,6 +1,8 @@
 """A run folder may be anyone's: it runs no code but what is installed, and its policy is evaluated as it was trained."""
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,8 +10,11 @@ import pytest
 import yaml
 
 from rcac import cli
+from rcac.envs.control.cartpole import NoisyCartPole
+from rcac.envs.control.cartpole_vector import NoisyCartPoleVector
 from rcac.errors import InputError
 from rcac.runs import modules
+from rcac.runs import train as training
 from rcac.runs.folder import RunFolder
 
 SMALL = (
@@ -185,3 +190,89 @@ def test_a_card_that_names_no_run_is_not_evaluated(trained, command):
             assert (code, err.count("\n")) == (2, 1), err
     finally:
         path.write_text(before)
+
+
+# What may go wrong beside the training
+
+
+QUIET = f"env=cartpole algo=rcac {SMALL}"
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), RecursionError("deep"), OSError("pipe")], ids=repr)
+def test_an_environment_that_fails_when_it_is_closed_costs_nothing_but_a_warning(command, monkeypatch, error):
+    def close(self):
+        raise error
+
+    monkeypatch.setattr(NoisyCartPole, "close", close)
+    monkeypatch.setattr(NoisyCartPoleVector, "close", close)
+    code, out, err = command("train", QUIET)
+    assert code == 0
+    assert err.startswith("warning: ")
+    assert err.endswith("when it was closed\n")
+    assert command("evaluate", f"run={out.splitlines()[-1]} episodes=2")[0] == 0
+
+
+def test_a_folder_for_plots_that_is_none_costs_the_plots_alone(command, monkeypatch):
+    write = RunFolder.write_policy
+
+    def spoil(folder, *args):
+        (folder.path / "plots").rmdir()
+        (folder.path / "plots").touch()
+        write(folder, *args)
+
+    monkeypatch.setattr(RunFolder, "write_policy", spoil)
+    code, out, err = command("train", "env=river_swim algo=rnpg algo.iterations=3 progress=false")
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith("no plots: ")
+    assert (Path(out.splitlines()[-1]) / "policy.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out of memory (libtorch_cpu.so"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory ("),
+        (MemoryError("8 PiB"), "out of memory 8 PiB"),
+        (RuntimeError("std::bad_alloc"), "out of memory (std::bad_alloc)"),
+        (OSError(errno.EMFILE, "Too many open files"), "too few file handles"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line(command, monkeypatch, error, line):
+    def train(*_):
+        raise error
+
+    monkeypatch.setattr(training, "train", train)
+    code, _, err = command("train", "env=river_swim progress=false")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(line)
+
+
+def test_a_current_folder_that_is_removed_meanwhile_is_one_line(command, monkeypatch, tmp_path):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def train(*_):
+        (tmp_path / "here").rmdir()
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")  # as imports do
+
+    monkeypatch.setattr(training, "train", train)
+    code, _, err = command("train", "env=river_swim progress=false")
+    assert (code, err) == (1, "current folder: it has been removed, one that is there expected\n")
+
+
+def test_folders_that_vanish_or_cannot_be_read_are_passed_over(command, monkeypatch, tmp_path):
+    (tmp_path / "all" / "gone").mkdir(parents=True)
+    real = os.scandir
+
+    def scandir(path="."):
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    code, _, err = command("evaluate", "run=all")
+    assert (code, err) == (
+        2,
+        f"run: '{tmp_path / 'all'}' given, the folder of a run or one above finished runs expected\n",
+    )

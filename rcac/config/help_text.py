@@ -37,7 +37,8 @@ hydra/sweeper=optuna hydra.sweeper.direction=maximize looks for the best values 
 
 Tabular methods need an environment that carries its model; deep ones learn from any. Names are those of conf/, of
 what is registered in code (rcac.register_algo, …) and of installed packages that offer some.
-Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 130 and 143 stopped by a signal.
+Exit codes: 0 done, 1 stopped by a failure, 2 bad input, 3 proved infeasible, 5 over a budget, or not known, with
+strict=true, 130 and 143 stopped by a signal.
 """
 
 

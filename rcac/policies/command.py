@@ -22,7 +22,7 @@ from rcac.policies.robustness import Run, RunScores
 from rcac.policies.robustness_summary import PerturbationSweep, summarise
 from rcac.policies.scores import EvaluationSettings
 from rcac.runs.config import Config
-from rcac.runs.environments import make_env
+from rcac.runs.environments import close, make_env
 from rcac.runs.folder import RunFolder, replace_file
 from rcac.runs.results import shown_path
 
@@ -195,7 +195,7 @@ def record(settings: EvaluationSettings, config: Config, folder: RunFolder) -> N
             frames.append(_frame(env))
             ended = terminated or truncated
     finally:
-        env.close()
+        close(env)
     content = imageio.imwrite("<bytes>", np.stack(frames), extension=".gif", duration=1000 / rate, loop=0)
     folder.write_bytes("episode.gif", content)
 

@@ -25,7 +25,7 @@ from rcac.envs.wrappers import ActionNoise, ObservationNoise
 from rcac.errors import InputError
 from rcac.problem import RCMDP
 from rcac.runs.config import Config
-from rcac.runs.environments import make_envs, open_env
+from rcac.runs.environments import close, make_envs, open_env
 from rcac.uncertainty.base import Uncertainty
 
 PREFIX = "sweep."
@@ -113,7 +113,7 @@ def known(config: Config) -> dict[str, Callable[[float], Condition]]:
             if name not in found and _fits(wrap(0.0), single):
                 found[name] = partial(_with_wrapper, config, name)
     finally:
-        single.close()
+        close(single)
     row = config.uncertainty or {}
     for name in SET_STRENGTHS:
         if problem is not None and name in row:
@@ -160,7 +160,7 @@ def cost_units(config: Config) -> list[str]:
     try:
         return list(map(str, single.metadata.get("cost_units", [])))
     finally:
-        single.close()
+        close(single)
 
 
 def set_words(row: dict[str, Any] | None, without: str = "") -> str:

@@ -22,7 +22,7 @@ from rcac.report import style
 from rcac.runs import modules
 from rcac.runs.build import make_uncertainty
 from rcac.runs.config import Config
-from rcac.runs.environments import env_label, open_env
+from rcac.runs.environments import close, env_label, open_env
 from rcac.runs.folder import POLICY, RunFolder
 
 Composed = dict[str, Config]  # what was composed before: most runs of a folder share their environment
@@ -64,7 +64,7 @@ def find(root: Path, changes: Sequence[str], trust: bool = False) -> list[Run]:
         try:
             _check_finished(folder)
             run = _read(folder, root, named, composed, trust)
-            open_env(run.config.env).env.close()
+            close(open_env(run.config.env).env)
         except InputError as error:
             _warn(f"left out: {folder.relative_to(root)}: {error}")
             continue
@@ -185,7 +185,7 @@ def _check(run: Run, condition: Condition) -> None:
             if condition.wrap is not None:
                 condition.wrap(single)
         finally:
-            single.close()
+            close(single)
         if problem is not None and condition.config.uncertainty is not None:
             make_uncertainty(problem, condition.config.uncertainty)
     except InputError as error:

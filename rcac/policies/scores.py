@@ -76,7 +76,7 @@ class Terms(NamedTuple):
 def score(condition: Condition, policy: Policy, settings: EvaluationSettings) -> list[TermScore]:
     """A row for each term."""
     single, problem, _ = open_env(condition.config.env)
-    single.close()
+    close(single)
     return MEASURES[condition.measure](condition, policy, settings, problem)
 
 

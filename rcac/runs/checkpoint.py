@@ -15,6 +15,7 @@ import math
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _erase(path: Path) -> None:
-    if path.is_symlink():
+    if os.path.lexists(path) and not stat.S_ISDIR(path.lstat().st_mode):  # a link, or whatever else lies there
         path.unlink()
     else:
         shutil.rmtree(path, ignore_errors=True)
@@ -216,6 +217,6 @@ def set_aside_after(folder: Path, position: int) -> None:
     for path in _folders(folder):
         if int(path.name) > position:
             spoiled = path.with_name(f"{path.name}.damaged")
-            if spoiled.exists():
+            if os.path.lexists(spoiled):
                 _remove(spoiled)
             os.rename(path, spoiled)

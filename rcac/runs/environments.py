@@ -174,10 +174,18 @@ def _arguments(env: Env) -> dict[str, Any]:
     return {**limit, **{name: value for name, value in env.kwargs.items() if not wrapped(name)}}
 
 
-def close(envs: VectorEnv) -> None:
+def close(env: gym.Env | VectorEnv) -> None:
+    """One that fails in this has been used already: it costs no more than a warning."""
+    try:
+        _close(env)
+    except (Exception, SystemExit) as error:
+        warnings.warn(f"{env} raised {error!r} when it was closed", stacklevel=2)
+
+
+def _close(envs: gym.Env | VectorEnv) -> None:
     """Also if a process of an asynchronous one has died in the middle of a step, which `close` would wait for."""
     if isinstance(envs, StepsLost):
-        return close(envs.env)
+        return _close(envs.env)
     if not isinstance(envs, AsyncVectorEnv):
         return envs.close()
     try:

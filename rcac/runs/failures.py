@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,9 +32,11 @@ def user_error(error: BaseException) -> UserError | None:
             line, code = f"no space left ({error.strerror}: {error.filename})", 1
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             line, code = f"too few file handles ({error.strerror}); ulimit -n allows more", 1
+        case FileNotFoundError() if _homeless():
+            line, code = "current folder: it has been removed, one that is there expected", 1
         case MemoryError():
             line, code = " ".join(["out of memory", *map(str, error.args[:1])]), 1
-        case RuntimeError() if _no_memory(error):
+        case RuntimeError() | ImportError() | OSError() if _no_memory(error):
             line, code = f"out of memory ({str(error)[:200]})", 1
         case KeyboardInterrupt():
             line, code = "stopped at once", 130
@@ -42,10 +45,18 @@ def user_error(error: BaseException) -> UserError | None:
     return UserError(" ".join(line.split()), code)
 
 
+def _homeless() -> bool:
+    """The current folder is gone, which Python's imports stumble over."""
+    try:
+        return not os.getcwd()
+    except FileNotFoundError:
+        return True
+
+
 def _no_memory(error: BaseException) -> bool:
-    """As torch says it."""
+    """As torch and the system's loader of libraries say it."""
     words = str(error).lower()
-    return any(each in words for each in ("allocate memory", "out of memory", "bad_alloc"))
+    return any(each in words for each in ("allocate memory", "out of memory", "bad_alloc", "failed to map segment"))
 
 
 @contextlib.contextmanager
@@ -67,7 +78,7 @@ def explained(learner: Learner, folder: Path | None) -> Iterator[None]:
                 raise TrainingStopped(f"no space left ({error.strerror}: {error.filename}), {where}") from error
             case OSError(errno=errno.EMFILE | errno.ENFILE):
                 raise TrainingStopped(f"too few file handles, ulimit -n allows more, {where}") from error
-            case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or _no_memory(error):
+            case MemoryError() | RuntimeError() | OSError() if isinstance(error, MemoryError) or _no_memory(error):
                 raise TrainingStopped(f"out of memory, {where}") from error
             case FileNotFoundError() if folder is not None and not folder.is_dir():
                 raise TrainingStopped(

@@ -42,16 +42,20 @@ def terms(summary: dict[str, Any]) -> list[Term]:
     return [Term(name, value, budget, within(name, value, budget)) for name, value, budget in rows]
 
 
+def verdict(summary: dict[str, Any]) -> Text:
+    """Whether every budget is met, and if not, by how much."""
+    if summary["feasible"] is None:
+        return Text(f"unknown, {summary.get('note')}", style="yellow")
+    by = f", by {summary['violation']:.4g}" if summary.get("violation") else ""
+    return Text("yes", style="green") if summary["feasible"] else Text(f"no{by}", style="red")
+
+
 def result_table(summary: dict[str, Any], title: str) -> Table:
     """Return, costs against their budgets, the verdict, what no policy can beat, and how it ended."""
     table = Table(title=title, title_justify="left", show_header=False)
     for term in terms(summary):
         table.add_row(Text(term.label), value_text(term))
-    verdict = Text(f"unknown, {summary.get('note')}", style="yellow")
-    if summary["feasible"] is not None:
-        by = f", by {summary['violation']:.4g}" if summary.get("violation") else ""
-        verdict = Text("yes", style="green") if summary["feasible"] else Text(f"no{by}", style="red")
-    table.add_row("feasible", verdict)
+    table.add_row("feasible", verdict(summary))
     for name, value in {**summary.get("bounds", {}), **summary}.items():
         if name in ROWS and value is not None:
             table.add_row(Text(ROWS[name]), Text(_shown(value)))

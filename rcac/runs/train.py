@@ -175,14 +175,18 @@ def _illustrated(config: Config, built: Built, done: Trained) -> Trained:
     if done.policy is not None:
         from rcac.runs import plots  # matplotlib takes a second to load, which is better spent now than before
 
-        title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
-        if len(done.history.get("position", ())):
-            plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
-        built.illustrate(title, done.folder / "plots")
         if done.policy.data["kind"] == "tabular":
             content = io.BytesIO()
             np.savez(content, **done.policy.tensors)  # type: ignore[arg-type]
             replace_file(done.folder / "policy.npz", content.getvalue())
+        title = f"{env_label(config.env)}, {config.algo['name']}, seed {config.seed}"
+        try:
+            (done.folder / "plots").mkdir(exist_ok=True)
+            if len(done.history.get("position", ())):
+                plots.training(done.history, done.summary, title, built.learner.unit, done.folder / "plots")
+            built.illustrate(title, done.folder / "plots")
+        except OSError as error:
+            _warn([f"no plots: {error.strerror}: {error.filename}"])
     return done
 
 

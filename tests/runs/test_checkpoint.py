@@ -183,6 +183,21 @@ def test_saving_again_replaces(tmp_path):
     assert kept(tmp_path) == [10, 20]
 
 
+@pytest.mark.parametrize("name", [".saving", ".removing"])
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo, lambda path: path.symlink_to("/nowhere")])
+def test_whatever_lies_in_the_way_of_saving_is_cleared(tmp_path, name, make):
+    two_checkpoints(tmp_path)
+    make(tmp_path / "checkpoints" / name)
+    (tmp_path / "checkpoints" / f"{30:012d}").touch()
+    (tmp_path / "checkpoints" / f"{20:012d}.damaged").symlink_to("/nowhere")
+    checkpoint.set_aside_after(tmp_path, 10)
+    save(tmp_path, 30, state_at(30), identity=IDENTITY, keep=2)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == [
+        f"{10:012d}", f"{20:012d}.damaged", f"{30:012d}", f"{30:012d}.damaged"
+    ]  # fmt: skip
+    assert load_latest(tmp_path, IDENTITY).position == 30
+
+
 def test_what_lies_beyond_is_set_aside(tmp_path):
     two_checkpoints(tmp_path)
     for _ in range(2):

@@ -34,7 +34,7 @@ def build(config: Config, settings: DeepSettings, modules: Modules) -> Built:
         if problem is None:
             check_costs(config.env, single)
     finally:
-        single.close()
+        close(single)
     if steps is None:
         raise InputError("env.max_episode_steps: not given and not registered, a whole number ≥ 1 expected")
     kappa, names = None, config.env.cost_names  # κ: that of the horizon
