@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcac.problem import compress
-from rcac.uncertainty import ChiSquare, KLBall, KLPenalty, Nominal, TotalVariation, vectorised
+from rcac.uncertainty import ChiSquare, KLBall, KLPenalty, Nominal, TotalVariation, chi_square, vectorised
 
 EPS = float(np.finfo(float).eps)
 
@@ -185,3 +185,18 @@ def test_some_rows_of_a_large_problem_ask_for_care(rng):
         value, q = KLBall(radius[m]).worst_case(values[0], nominal[m])
         assert together.value[0, m] == pytest.approx(value, abs=1e-13)
         np.testing.assert_allclose(together.dense(0, 60)[m], q, atol=1e-13)
+
+
+@pytest.mark.parametrize("radius", [1e-9, 1e-3, 0.1, 2.0, 30.0, 1e4])
+@pytest.mark.parametrize("concentration", [1.0, 0.05])
+def test_chi_square_by_thresholds_equals_the_walk(radius, concentration, rng, monkeypatch):
+    """Whole rows and rows with zeros, ties, and values at which all, many or few states stay."""
+    nominal = rng.dirichlet(np.full(80, concentration), size=300)
+    nominal[::2, rng.random(80) < 0.3] = 0.0
+    nominal /= nominal.sum(axis=1, keepdims=True)
+    values = np.stack([rng.random(80), rng.random(80) ** 9, np.round(rng.random(80), 1), np.exp(9 * rng.random(80))])
+    fast = ChiSquare(radius).sweep(values, compress(nominal))
+    monkeypatch.setattr(chi_square, "LONG", 1000)
+    plain = ChiSquare(radius).sweep(values, compress(nominal))
+    assert np.all(np.abs(fast.value - plain.value) <= 1e-13 * np.ptp(values, axis=1)[:, None])
+    np.testing.assert_allclose(fast.data, plain.data, rtol=0, atol=1e-11)
