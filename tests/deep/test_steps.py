@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 from rcac.deep.regression import regress
 from rcac.deep.settings import DeepSettings
 from rcac.deep.steps import actor_step
-from rcac.deep.steps.base import ActorStepInputs, Batch, Flat, weighted_advantage
-from rcac.deep.steps.fisher import Jacobian, conjugate_gradient, fisher_product, outputs_to_differentiate
-from rcac.deep.steps.gradient import clipped_loss
-from rcac.deep.steps.trust_region import one_multiplier, trust_region_step
+from rcac.deep.steps.base import ActorStepInputs, Batch, Flat, finite, line_search, weighted_advantage
+from rcac.deep.steps.fisher import (
+    Jacobian,
+    conjugate_gradient,
+    damped_fisher,
+    fisher_product,
+    outputs_to_differentiate,
+)
+from rcac.deep.steps.gradient import _shorten, clipped_loss
+from rcac.deep.steps.trust_region import _least_violation, one_multiplier, trust_region_step
 
 
 def inputs_of(actor, law, batch, weights, options, excess=(), rng=0, optimizer=None, directions=None):
@@ -371,3 +377,100 @@ def test_a_natural_step_that_is_not_finite_is_skipped():
     before = Flat(inputs.actor).get()
     assert step().skipped
     torch.testing.assert_close(Flat(inputs.actor).get(), before, rtol=0, atol=0)
+
+
+def test_one_number_that_is_not_finite_is_enough():
+    numbers = torch.tensor([1.0, 2.0])
+    assert finite(numbers, "x") is numbers
+    with pytest.raises(FloatingPointError, match="x is not finite"):
+        finite(torch.tensor([1.0, np.nan]), "x")
+
+
+def test_a_step_that_is_rejected_at_every_length_leaves_the_actor():
+    _, inputs = bandit([[1, 0, 0, 1]], "natural")
+    before, old = Flat(inputs.actor).get(), inputs.actor(inputs.batch.observations).detach()
+    lengths: list[float] = []
+
+    def reject(new):
+        lengths.append(float((Flat(inputs.actor).get() - before).norm()))
+        return False
+
+    assert line_search(inputs, torch.full_like(before, 1e-3), old, 0.05, reject).skipped
+    assert len(lengths) == inputs.settings.backtracks + 1
+    np.testing.assert_allclose(np.divide(lengths[1:], lengths[:-1]), 0.8, rtol=1e-3)
+    torch.testing.assert_close(Flat(inputs.actor).get(), before, rtol=0, atol=0)
+
+
+def test_a_gradient_is_shortened_to_a_joint_length_and_never_made_longer():
+    for length, expected in ((2.5, 0.5), (50.0, 1.0)):
+        slopes = [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])]
+        _shorten(slopes, length)
+        torch.testing.assert_close(slopes[0], torch.tensor([3.0 * expected, 0.0]))
+        torch.testing.assert_close(slopes[1], torch.tensor([[4.0 * expected]]))
+
+
+def test_an_entropy_bonus_keeps_a_gradient_step_random():
+    entropies = []
+    for bonus in (0.0, 1.0):
+        step, _ = bandit([[0, 1, 1, 1]], "gradient", entropy=bonus, actor_epochs=20, actor_lr=0.01)
+        entropies.append(step().entropy)
+    assert entropies[1] > entropies[0] + 0.1
+
+
+@pytest.mark.parametrize("steps", [1.0, 10.0, 0.1])
+def test_sqp_takes_costs_in_the_units_of_an_episode(steps):
+    """J is so many times the surrogate: the same step, where the room up to the budget is as many times as large."""
+    step, inputs = bandit([[0, 1, 1, 1], [1, 0, 0, 0]], "sqp", [-0.03 * steps])
+    update = actor_step("sqp")(inputs._replace(steps=steps))
+    assert not update.skipped
+    assert probabilities(inputs.actor)[0] == pytest.approx(0.28, abs=2e-3)
+    step()
+
+
+@pytest.mark.parametrize("excess", [-0.3, -10.0])
+def test_sqp_with_directions_that_come_with_the_advantages(excess):
+    costs = [[0, 1, 1, 1], [1, 0, 0, 0]]
+    _, own = bandit(costs, "sqp", [excess])
+    _, other = bandit(costs, "sqp", [excess])
+    batch, law = other.batch, other.distribution
+    logs = law.log_prob(other.actor(batch.observations), batch.actions)
+    centred = batch.advantages - batch.advantages.mean(dim=1, keepdim=True)
+    flat = Flat(other.actor)
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad((logs * c).mean(), flat.tensors, retain_graph=True)])
+        for c in centred
+    ]
+    product = damped_fisher(other)
+    directions = conjugate_gradient(product, torch.stack(rows), other.settings.cg_iterations)
+    actor_step("sqp")(own._replace(steps=10.0))
+    actor_step("sqp")(other._replace(steps=10.0, directions=directions))
+    torch.testing.assert_close(Flat(other.actor).get(), Flat(own.actor).get(), rtol=1e-3, atol=1e-5)
+
+
+def test_the_least_violation_by_a_grid():
+    share = np.linspace(0, 1, 20_001)
+    grid = np.stack([share, 1 - share])
+    for s, excess, delta in (
+        ([[1, 0.2], [0.2, 4]], [1.0, 2.0], 0.1),
+        ([[2, -0.5], [-0.5, 1]], [0.5, 0.4], 0.3),
+        ([[1, 0], [0, 1]], [3.0, 0.1], 0.1),
+    ):
+        s, excess = np.array(s, dtype=float), np.array(excess)
+        attained = excess @ grid - np.sqrt(2 * delta * np.einsum("ik,ij,jk->k", grid, s, grid))
+        np.testing.assert_allclose(_least_violation(s, excess, delta), grid[:, np.argmax(attained)], atol=2e-3)
+
+
+def test_a_constraint_that_nothing_moves_is_left_out():
+    gram = np.array([[1.0, 0.0, -0.3], [0.0, 0.0, 0.0], [-0.3, 0.0, 1.0]])
+    step = trust_region_step(gram, np.array([0.1, 0.2]), 0.5)
+    alone = trust_region_step(gram[np.ix_([0, 2], [0, 2])], np.array([0.2]), 0.5)
+    assert step.recovery == alone.recovery
+    assert step.weights.tolist() == [alone.weights[0], 0.0, alone.weights[1]]
+
+
+def test_the_shortest_step_onto_constraints_stays_in_the_region():
+    """Nothing to gain, and two violated constraints that only a long step would both end on."""
+    gradients = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.1]])
+    for delta in (0.5, 0.3, 2.0):
+        _, size, _ = outcome(gradients @ gradients.T, np.array([0.1, 0.5]), delta)
+        assert size <= delta * (1 + 1e-9)
