@@ -25,9 +25,14 @@ class UpdateStats(NamedTuple):
 
 
 def metrics(
-    stats: UpdateStats, episodes: Episodes, budgets: np.ndarray, names: list[str], kappa: float
+    stats: UpdateStats,
+    episodes: Episodes,
+    budgets: np.ndarray,
+    names: list[str],
+    kappa: float,
+    constants: np.ndarray,
 ) -> dict[str, float]:
-    """Namespaced numbers; `kappa` turns budgets into discounted ones."""
+    """Namespaced numbers; `kappa` turns budgets into discounted ones, `constants` (K,) what critics learn from into costs."""
     signs = shown_signs(names)
     numbers = {
         "switch/index": float(np.argmax(stats.weights)),
@@ -48,17 +53,17 @@ def metrics(
         numbers[f"critic/{n}/norm"] = float(stats.norms[n])
         if episodes.count:
             numbers[f"{name}/episode"] = 0.0 + float(sign * episodes.mean()[n])
-            numbers[f"{name}/discounted"] = 0.0 + float(sign * episodes.mean_discounted()[n])
+            numbers[f"{name}/discounted"] = 0.0 + float(sign * (episodes.mean_discounted()[n] + constants[n]))
     if episodes.count:
         numbers["episode/length"] = episodes.mean_length()
     return numbers
 
 
-def trial(measured: Measured, name: str, names: list[str]) -> dict[str, float]:
-    """Metrics of a candidate's trial: `trial`, or `other` for the way of acting that is not deployed."""
+def trial(measured: Measured, names: list[str]) -> dict[str, float]:
+    """Metrics of a candidate's trial."""
     first, *rest = _shown(measured.plain, names)
-    costs = {f"{name}/cost/{n}": value for n, value in enumerate(rest, start=1)}
-    return {f"{name}/return": first, f"{name}/length": measured.length, **costs}
+    costs = {f"trial/cost/{n}": value for n, value in enumerate(rest, start=1)}
+    return {"trial/return": first, "trial/length": measured.length, **costs}
 
 
 def _shown(values: Sequence[float] | np.ndarray, names: list[str]) -> list[float]:

@@ -121,6 +121,8 @@ class Trainer:
         self.initial = self._reset(environment_seed(seed))  # (k, d) recent first observations
         self.visited = self._frames(self.initial)  # (k, f) observations of the last rollout
         steps = self.kappa * horizon if settings.calibrate else 1.0 / (1.0 - settings.gamma)
+        self.constants = np.zeros(count)  # of discounted sums: steps lost are κL less those survived
+        self.constants[-1] = steps if self.survival else 0.0
         self.switch, self.actor_step = make_switch(settings, steps), actor_step(settings.step)
         self.model: EmpiricalModel | None = None  # where everything can be counted, and budgets bound what is counted
         states, actions = self.interface.encoder.states, self.interface.actions
@@ -233,7 +235,7 @@ class Trainer:
         self.position += self.batch_steps
 
         stats = UpdateStats(estimates, norms, losses, update, weights, self.switch.metrics(), self.skipped)
-        metrics = report.metrics(stats, self.episodes, self.budgets, self.labels, self.kappa)
+        metrics = report.metrics(stats, self.episodes, self.budgets, self.labels, self.kappa, self.constants)
         if self.adversaries:
             metrics |= self.adversaries.metrics(self.budgets)
         metrics["time/steps_per_second"] = self.batch_steps / (time.perf_counter() - started)
@@ -418,7 +420,8 @@ class Trainer:
             tried = Candidate(tensors, sums.tolist(), measured.length, measured.episodes, position, errors, tried=True)
             self.selection.candidates[trial] = tried
         self.position += taken
-        metrics = report.trial(measured, "other" if last else "trial", self.labels)
+        shown = not last and self.trials > 1  # a single trial is in the summary, as is the other way of acting
+        metrics = report.trial(measured, self.labels) if shown else {}
         metrics["time/steps_per_second"] = taken / (time.perf_counter() - started)
         return Step(metrics, report.terms(sums, self.budgets, self.labels), NOTHING)
 

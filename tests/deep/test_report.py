@@ -36,7 +36,7 @@ def test_the_summary_and_trials_are_in_peoples_signs():
     empty = report.summary(None, BUDGETS, NAMES, [], "stochastic", None, [], 0)
     assert (empty["return"], empty["costs"], empty["budgets"]) == (None, [], [90.0, 40.0])
     row = np.array([-5.0, -89.0, 39.0])
-    tried = report.trial(Measured(row, row, 10.0, 4, np.zeros(3)), "trial", NAMES)
+    tried = report.trial(Measured(row, row, 10.0, 4, np.zeros(3)), NAMES)
     assert (tried["trial/return"], tried["trial/cost/1"], tried["trial/cost/2"]) == (5.0, 89.0, 39.0)
 
 

@@ -253,6 +253,8 @@ def test_critics_learn_survival_instead_of_steps_lost(calibrate):
         steps = 0.9 ** np.arange(episode.length)
         expected = -steps.sum() if calibrate else (500 - episode.length) * steps[-1]
         assert episode.discounted[2] == pytest.approx(expected)
+        shown = trainer.constants[2] + expected  # what a person is shown: every lost step at its own time
+        assert shown == pytest.approx((0.9 ** np.arange(episode.length, 500)).sum() if calibrate else expected)
     np.testing.assert_array_equal(costs[:2], trajectory.costs[:2])
 
 
