@@ -176,6 +176,13 @@ def test_the_last_and_the_best_feasible_are_kept(tmp_path):
         save(tmp_path, 8, state_at(8), identity={}, keep=0)
 
 
+def test_a_damaged_checkpoint_hides_no_better_one(tmp_path):
+    for position, score in ((10, 5.0), (20, 7.0), (30, None)):
+        save(tmp_path, position, state_at(position), identity=IDENTITY, keep=3, score=score)
+    (tmp_path / "checkpoints" / f"{10:012d}" / MANIFEST).write_text("{")
+    assert checkpoint.best(tmp_path) == tmp_path / "checkpoints" / f"{20:012d}"
+
+
 def test_saving_again_replaces(tmp_path):
     two_checkpoints(tmp_path)
     save(tmp_path, 20, state_at(21), identity=IDENTITY, keep=2)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rcac.tabular import rsqp
 from rcac.tabular.rsqp import FADE, GAINED, LARGEST, MEANS, OVER, PATIENCE, PIECES, SequentialPolicy
 from rcac.tabular.steps import Piece
 from rcac.uncertainty import Nominal
@@ -132,3 +133,42 @@ def test_a_bundle_helps_where_a_set_has_no_price(monkeypatch, bundled, price, sm
     values = np.array([[1.0, -2.0]])
     worst = SimpleNamespace(value=values, expectations=lambda values: values - 2 * price)
     assert step.uses_bundle(SimpleNamespace(values=values, worst=worst)) is uses
+
+
+def test_what_a_worst_kernel_leaves_unexplained(monkeypatch):
+    gradients = np.array([[[1.0, 3.0]], [[0.0, -2.0]]])
+    piece = SimpleNamespace(returns=np.array([1.0, 2.0]), gradients=gradients)
+    monkeypatch.setattr(rsqp, "evaluate_under", lambda *_: piece)
+    before = SimpleNamespace(problem=None, policy=np.array([[0.5, 0.5]]))
+    after = SimpleNamespace(worst=None, policy=np.array([[0.0, 1.0]]), returns=np.array([5.0, 4.0]))
+    step = proposed(monkeypatch, units=np.array([1.0, 2.0]))
+    np.testing.assert_allclose(step._unexplained(before, after), [5.0 - (1.0 + 1.0), (4.0 - (2.0 - 1.0)) / 2.0])
+
+
+def test_units_are_how_far_each_cost_can_move_at_first():
+    gradients = np.array([[[0.0, 2.0]], [[0.0, 8.0]], [[1.0, 1.0]], [[0.0, 0.0]]])
+    q_values = np.array([[[1.0, 1.0]], [[1.0, 1.0]], [[-4.0, 1.0]], [[0.0, 0.0]]])
+    problem = SimpleNamespace(discount=0.5)
+    first = SimpleNamespace(
+        gradients=gradients,
+        q_values=q_values,
+        policy=np.array([[0.5, 0.5]]),
+        occupancy=np.ones((4, 1)),
+        problem=problem,
+    )
+    step = SequentialPolicy(np.zeros(3), 1e-6, 0.0, Nominal())
+    step._begin(first)
+    np.testing.assert_allclose(step.units, [2.0, 8.0, 4e-9, 1.0])  # nothing moves the third: a little of its size
+    assert step.trust == step.first == pytest.approx(4.0)  # ±1 / 2, in visits of 1 / (1 − 0.5)
+    np.testing.assert_allclose(step.penalties, [2.0, 0.5e6, 0.5e6])
+
+
+@pytest.mark.parametrize(("objective", "residual"), [(0.5, 0.5), (-8.0, 0.0625)])
+@pytest.mark.parametrize("feasible", [True, False])
+def test_stationary_is_where_little_can_be_gained_within_the_budgets(monkeypatch, objective, residual, feasible):
+    model = SimpleNamespace(gap=lambda y, penalties: 0.5)
+    for stationarity, enough in ((residual, True), (0.9 * residual, False)):
+        step = proposed(monkeypatch, stationarity=stationarity, units=np.array([2.0, 1.0]))
+        step._measure(model, np.zeros(1), evaluated(2 * objective, 5.0 if feasible else 5.1))
+        assert step.residual == residual
+        assert step.stop_reason == ("stationary" if enough and feasible else None)
