@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from rcac.errors import Infeasible, InputError
@@ -96,17 +97,18 @@ def _policy_iteration(
     problem: RCMDP, cost: Array, uncertainty: Uncertainty, start: Array, tolerance: float
 ) -> SingleCostOptimum:
     states, actions, gamma = problem.num_states, problem.num_actions, problem.discount
-    every, values, memory, choice = np.arange(states), start[None], None, None
+    every, values, memory = np.arange(states), start[None], None
+    choice: NDArray[np.intp] | None = None
     given = float(np.abs(cost).max())
     for rounds in range(MAX_ROUNDS):
         worst = uncertainty.sweep(values, problem.rows, memory)
         memory = worst.memory
         q = cost + gamma * worst.value.reshape(states, actions)
         best = q.min(axis=1)
-        if choice is not None:  # keep the old action unless another is strictly better, so that ties cannot cycle
-            choice = np.where(q[every, choice] <= best, choice, np.argmin(q, axis=1))
-        else:
-            choice = np.argmin(q, axis=1)
+        before, choice = choice, np.argmin(q, axis=1)
+        if before is not None:  # keep the old action unless another is strictly better, so that ties cannot cycle
+            choice = np.where(q[every, before] <= best, before, choice)
+        changed = before is None or bool(np.any(choice != before))
         scale = max(given, float(np.abs(best).max()))
         residual = float(np.abs(best - values[0]).max())
         settled = gamma * residual <= (1 - gamma) * tolerance * scale or residual <= ROUNDING * scale
@@ -115,7 +117,7 @@ def _policy_iteration(
         own, start, ready = cost[every, choice], np.minimum(best, values[0]) if rounds else best, False
         if isinstance(uncertainty, Nominal):
             chain = problem.kernel[every * actions + choice] if problem.sparse else problem.kernel[every, choice]
-            start, ready = _swept(chain, own, gamma, start, tolerance)
+            start, ready = _swept(chain, own, gamma, start, tolerance, EARLY if changed else 0.0)
         values = start[None]
         if not ready:
             chosen, ones = problem.rows.take(every * actions + choice), np.ones((states, 1))
@@ -127,22 +129,26 @@ def _policy_iteration(
 
 
 SLOW = 0.9  # a sweep that leaves more of the residual's span than this is the last
+EARLY = 0.03  # of its first residual's span is precise enough for a policy that the next round may change
 
 
 def _swept(
-    chain: Array | sp.csr_array, cost: Array, discount: float, values: Array, tolerance: float
+    chain: Array | sp.csr_array, cost: Array, discount: float, values: Array, tolerance: float, enough: float
 ) -> tuple[Array, bool]:
     """V = c + γPV (S,) by sweeps that are shifted to where their residual is as far above as below 0: as fast as a chain
-    forgets where it began. To the tolerance, or to where a sweep gains so little that a linear solve has to go on."""
-    last = np.inf
+    forgets where it began. To the tolerance, or until this share of the first span is left, or to where a sweep gains so little
+    that a linear solve has to go on."""
+    last, goal = np.inf, 0.0
     while True:
         image = cost + discount * (chain @ values)
         residual = image - values
         high, low = float(residual.max()), float(residual.min())
         if high - low > SLOW * last:
             return values, False
+        if last == np.inf:
+            goal = enough * (high - low)
         values, last = image + discount / (1 - discount) * (high + low) / 2, high - low
-        if discount * last <= (1 - discount) * tolerance * float(np.abs(values).max()):
+        if last <= goal or discount * last <= (1 - discount) * tolerance * float(np.abs(values).max()):
             return values, True
 
 

@@ -15,10 +15,10 @@ from rcac.uncertainty.vectorised import compiling_pays, expectations
 def _compiled(values, indptr, indices, data):
     K, M = len(values), len(indptr) - 1
     value = np.empty((K, M))
-    for i in prange(K * M):
-        k, m = i // M, i % M
+    for m in prange(M):
         lo, hi = indptr[m], indptr[m + 1]
-        value[k, m] = expectation(values[k], indices[lo:hi], data[lo:hi])
+        for k in range(K):  # while the row is at hand
+            value[k, m] = expectation(values[k], indices[lo:hi], data[lo:hi])
     return value
 
 
