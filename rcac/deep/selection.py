@@ -88,7 +88,7 @@ def notes(candidates: Iterable[Candidate | None], chosen: Candidate | None, want
         return [f"the window of {wanted} episodes was not filled, {ended} ended" if ended else "no episode has ended"]
     found: list[str] = []
     returns = [0.0 - candidate.measured[0] for candidate in candidates if candidate is not None]
-    if len(returns) > 1 and not np.any(returns):  # nothing was earned; all at the same good return is no fault
+    if returns and not np.any(returns):  # nothing was earned; all at the same good return is no fault
         found.append(f"return {returns[0]:.1f} at every candidate")
     if chosen.episodes < wanted:
         found.append(f"{chosen.episodes} episodes, {wanted} wanted")
