@@ -5,6 +5,8 @@
 # against the worst of them.
 
 # %%
+import textwrap
+
 import rcac
 
 ENV = "rcac/CartPoleTradeoff-v0"  # earns more left of the centre, and pays for the distance: budget 200 per episode
@@ -56,7 +58,7 @@ certificate = rcac.certify(
     final_episodes=512,
 )
 print("certified:", certificate.certified)
-print(*certificate.statements(), sep="\n")
+print(*(textwrap.fill(statement, 88) for statement in certificate.statements()), sep="\n")
 
 # %% [markdown]
 # More episodes give tighter bounds. It claims nothing beyond the ranges, and not that no context is worse than the one found.
