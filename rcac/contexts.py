@@ -179,7 +179,7 @@ class Parameters:
         return {"return": Risk.parse("risk", given), "cost": Risk.parse("risk", given)}
 
     def risks(self, labels: Sequence[str]) -> list[Risk]:
-        """One for each label, objective first; a label that is not named is treated as `cost`."""
+        """One for each of the `labels` (N+1,), objective first; a label that is not named is treated as `cost`."""
         if unknown := self._risk.keys() - {*labels, "return", "cost"}:
             raise InputError(
                 f"risk.{min(unknown)}: given, one of {', '.join(['return', 'cost', *labels[1:]])} expected"
@@ -199,11 +199,11 @@ class Parameters:
         return {name: self.ranges[name].from_unit(unit[:, j]) for j, name in enumerate(self.names)}
 
     def unit(self, contexts: Mapping[str, Any]) -> np.ndarray:
-        """Points (M, d) of the unit cube, or (d,) for single values."""
+        """Points (M, d) of the unit cube for `contexts`, arrays by name, or (d,) for single values."""
         return np.stack([self.ranges[name].to_unit(contexts[name]) for name in self.names], axis=-1)
 
     def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """(count, d) independent points of the law."""
+        """(count, d) independent points of the law, by the generator `rng`."""
         return rng.random((count, self.dimension))
 
     def corners(self) -> np.ndarray:
@@ -218,14 +218,14 @@ class Parameters:
         return np.where([len(ends) > 1 for ends in free], np.round(points), 0.5)
 
     def points(self, count: int, seed: int = 0) -> np.ndarray:
-        """(count, d) low-discrepancy points inside."""
+        """(count, d) low-discrepancy points inside, the same for the same `seed`."""
         exponent = max(0, int(np.ceil(np.log2(max(count, 1)))))
         from scipy.stats import qmc
 
         return qmc.Sobol(self.dimension, seed=seed).random_base2(exponent)[:count]
 
     def widened(self, factor: float) -> "Parameters":
-        """The box scaled about its centre (on its own scale), to see what happens outside."""
+        """The box scaled by a `factor` about its centre (on its own scale), to see what happens outside."""
         ends = np.array([[0.5 - factor / 2], [0.5 + factor / 2]])
         unclipped = {}
         for name, r in self.ranges.items():

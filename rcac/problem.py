@@ -290,7 +290,7 @@ class RCMDP:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "RCMDP":
-        """Read what `save` wrote; the content is checked like any other input."""
+        """Read what `save` wrote at `path`; the content is checked like any other input."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}

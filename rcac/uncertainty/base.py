@@ -91,7 +91,15 @@ class WorstCase:
 
 
 class Uncertainty(ABC):
-    """An (s,a)-rectangular set of kernels around the nominal one."""
+    """An (s,a)-rectangular set of kernels around the nominal one. A set of your own implements `sweep`.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import TotalVariation
+    >>> expectation, q = TotalVariation(0.1).worst_case([0.0, 1.0], [[0.5, 0.5], [1.0, 0.0]])
+    >>> q.round(2).tolist()
+    [[0.4, 0.6], [0.9, 0.1]]
+    """
 
     tolerance: float = 1e-13  # of `sweep`, relative to the span of the values
     size = "radius"  # the field that may be an array of one number for each row
@@ -101,7 +109,7 @@ class Uncertainty(ABC):
 
     @abstractmethod
     def sweep(self, values: np.ndarray, rows: Rows, memory: Any = None) -> WorstCase:
-        """Worst cases of values (K, S) over all rows."""
+        """Worst cases of values (K, S) over all rows; `memory` is that of an earlier answer to similar values."""
 
     def against(self, policy: np.ndarray) -> "Uncertainty":
         """The set as the adversary of a policy (S, A); only sets whose rows share a budget ask which one."""
@@ -113,7 +121,7 @@ class Uncertainty(ABC):
         self._check_size((problem.num_states, problem.num_actions))
 
     def check_states(self, states: int) -> None:  # noqa: B027
-        """Reject rows of another length than this set is for."""
+        """Reject rows of another number of states than this set is for."""
 
     def _check_size(self, expected: tuple[int, ...]) -> None:
         given = np.shape(getattr(self, self.size, 0.0))
@@ -121,7 +129,7 @@ class Uncertainty(ABC):
             raise InputError(f"{self.size}: shape {given} given, a number or {expected} expected")
 
     def contains_nominal(self, problem: RCMDP) -> bool:
-        """Is the nominal kernel in the set, so that no worst case is below the nominal value?"""
+        """Is the nominal kernel of the problem in the set, so that no worst case is below the nominal value?"""
         return True
 
     def worst_case(self, values: np.ndarray, nominal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -193,7 +193,20 @@ def _room(radius: np.ndarray, mass: np.ndarray, below: np.ndarray) -> np.ndarray
 
 @dataclass(frozen=True)
 class ChiSquare(Uncertainty):
-    """All q with Σ (q − p)²/p ≤ radius (a number or (S, A)), on the support of p."""
+    """All q with Σ (q − p)²/p ≤ radius (a number or (S, A)), on the support of p.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The largest χ² divergence of a row.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import ChiSquare
+    >>> expectation, q = ChiSquare(0.2).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    1.0493
+    """
 
     radius: float | np.ndarray
     smooth = True

@@ -16,7 +16,20 @@ from rcac.uncertainty.nominal import Nominal
 
 @dataclass(frozen=True)
 class Contamination(Uncertainty):
-    """All q ≥ (1 − radius)·p, over all states. `radius` is ε, a number in [0, 1] or (S, A) of them."""
+    """All q ≥ (1 − radius)·p, over all states. `radius` is ε, a number in [0, 1] or (S, A) of them.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The probability that the next state is anybody's.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import Contamination
+    >>> expectation, q = Contamination(0.1).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.83
+    """
 
     radius: float | np.ndarray
 

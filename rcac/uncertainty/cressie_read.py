@@ -155,6 +155,20 @@ class CressieRead(Uncertainty):
     """All q on the support of p with Σ p φ_power(q/p) ≤ radius (a number or (S, A)).
 
     `ChiSquare(r)` is power 2 with radius r/2, `KLBall(r)` is power 1; these have faster solvers of their own.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The largest divergence of a row.
+    power : float
+        Of the family; .5 is Hellinger's.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import CressieRead
+    >>> expectation, q = CressieRead(0.05).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.956
     """
 
     radius: float | np.ndarray

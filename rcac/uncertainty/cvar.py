@@ -44,7 +44,20 @@ def _cvar(
 
 @dataclass(frozen=True)
 class CVaR(Uncertainty):
-    """All q ≤ p/alpha, which keep the support of p; 1 is the nominal model. `alpha` is a number in (0, 1] or (S, A)."""
+    """All q ≤ p/alpha, which keep the support of p; 1 is the nominal model. `alpha` is a number in (0, 1] or (S, A).
+
+    Parameters
+    ----------
+    alpha : float or array (S, A)
+        The share of next states, the worst ones, over which the mean is taken.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import CVaR
+    >>> expectation, q = CVaR(0.8).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.875
+    """
 
     alpha: float | np.ndarray
     size = "alpha"

@@ -17,7 +17,26 @@ from rcac.uncertainty.base import Uncertainty, WorstCase, check_flag
 
 @dataclass(frozen=True, eq=False)
 class FiniteKernels(Uncertainty):
-    """The kernels given, each dense (S, A, S) or CSR (S·A, S). The nominal one belongs to the set only if listed."""
+    """The kernels given, each dense (S, A, S) or CSR (S·A, S). The nominal one belongs to the set only if listed.
+
+    Parameters
+    ----------
+    kernels : sequence of arrays
+        The models.
+    rectangular : bool
+        Whether the adversary may choose each row from another kernel, or has to take one as a whole.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, numpy as np, rcac
+    >>> from rcac.uncertainty import FiniteKernels
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> drowsy = 0.9 * problem.kernel + 0.1 * np.eye(6)[-1]  # sometimes the current carries one off
+    >>> policy = np.full((6, 2), 0.5)
+    >>> worst, as_is = rcac.evaluate(problem, policy, FiniteKernels([problem.kernel, drowsy])), rcac.evaluate(problem, policy)
+    >>> bool(worst.returns[1] > as_is.returns[1])
+    True
+    """
 
     kernels: Any  # sequence of kernels
     rectangular: bool = True

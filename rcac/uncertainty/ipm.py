@@ -26,7 +26,22 @@ class InexactWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class LinearIPM(Uncertainty):
-    """All q whose expected features are within `radius` (a number or (S, A)) of p's, in Euclidean norm."""
+    """All q whose expected features are within `radius` (a number or (S, A)) of p's, in Euclidean norm.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The largest distance of expected features.
+    features : array (S, d)
+        Of states, the first of them 1.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import LinearIPM
+    >>> expectation, q = LinearIPM(0.01, [[1, 0.0], [1, 0.5], [1, 1.0]]).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.72
+    """
 
     radius: float | np.ndarray
     features: np.ndarray  # (S, d), first column 1, full column rank

@@ -138,7 +138,20 @@ def _penalty(values: np.ndarray, rows: Rows, temperature: float, linear: bool) -
 
 @dataclass(frozen=True)
 class KLBall(Uncertainty):
-    """All q with KL(q‖p) ≤ radius; they share the support of p. `radius` is a number or (S, A)."""
+    """All q with KL(q‖p) ≤ radius; they share the support of p. `radius` is a number or (S, A).
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The largest divergence of a row, in nats; 0 is the nominal model.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import KLBall
+    >>> expectation, q = KLBall(0.05).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.9529
+    """
 
     radius: float | np.ndarray
     tolerance = 1e-12
@@ -180,6 +193,20 @@ class KLPenalty(Uncertainty):
     `value="soft"` pays the price: θ log E exp(V/θ), a contraction under γ, with exact gradients. `value="linear"`
     returns qᵀV of the same tilt, as the paper's evaluator does: not a non-expansion when V varies by more than θ
     within a row, its gradient d·Q/(1−γ) is approximate, and evaluation may fail to settle (it says so).
+
+    Parameters
+    ----------
+    temperature : float
+        θ: the larger, the nearer to the nominal model.
+    value : "soft" or "linear"
+        What an expectation is, as said above.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import KLPenalty
+    >>> expectation, q = KLPenalty(2.0).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.8613
     """
 
     temperature: float

@@ -24,7 +24,15 @@ def _compiled(values, indptr, indices, data):
 
 @dataclass(frozen=True)
 class Nominal(Uncertainty):
-    """The nominal kernel alone."""
+    """The nominal kernel alone.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import Nominal
+    >>> expectation, q = Nominal().worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.7
+    """
 
     smooth = True
 

@@ -128,7 +128,27 @@ def _level(
 
 @dataclass(frozen=True)
 class StateL1(StateRectangular):
-    """All kernels with Σ_a weights·‖q_a − p_a‖₁ ≤ radius in every state."""
+    """All kernels with Σ_a weights·‖q_a − p_a‖₁ ≤ radius in every state.
+
+    Parameters
+    ----------
+    radius : float or array (S,)
+        Of every state, over all its actions.
+    weights : float or array (S, A)
+        Of the actions' distances.
+    within_support : bool
+        Whether next states that the nominal row excludes stay excluded.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, numpy as np, rcac
+    >>> from rcac.uncertainty import StateL1
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> policy = np.full((6, 2), 0.5)
+    >>> worst, as_is = rcac.evaluate(problem, policy, StateL1(0.1)), rcac.evaluate(problem, policy)
+    >>> bool(worst.returns[1] > as_is.returns[1])
+    True
+    """
 
     def respond(
         self, values: np.ndarray, rows: Rows, policy: np.ndarray, radius: np.ndarray, weights: np.ndarray

@@ -245,7 +245,27 @@ def _level(
 @dataclass(frozen=True)
 class StateL2(StateRectangular):
     """All kernels with Σ_a weights·‖q_a − p_a‖₂² ≤ radius² in every state. Mass is spread over many states: on large sparse problems
-    it has to stay `within_support`."""
+    it has to stay `within_support`.
+
+    Parameters
+    ----------
+    radius : float or array (S,)
+        Of every state, over all its actions.
+    weights : float or array (S, A)
+        Of the actions' distances.
+    within_support : bool
+        Whether next states that the nominal row excludes stay excluded.
+
+    Examples
+    --------
+    >>> import gymnasium as gym, numpy as np, rcac
+    >>> from rcac.uncertainty import StateL2
+    >>> problem = gym.make("rcac/RiverSwim-v0").unwrapped.rcmdp
+    >>> policy = np.full((6, 2), 0.5)
+    >>> worst, as_is = rcac.evaluate(problem, policy, StateL2(0.1)), rcac.evaluate(problem, policy)
+    >>> bool(worst.returns[1] > as_is.returns[1])
+    True
+    """
 
     smooth = True
 

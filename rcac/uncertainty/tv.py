@@ -216,7 +216,22 @@ def _vectorised(
 
 @dataclass(frozen=True)
 class TotalVariation(Uncertainty):
-    """All q with ½‖q − p‖₁ ≤ radius (a number or (S, A)); `within_support` keeps q where p is positive."""
+    """All q with ½‖q − p‖₁ ≤ radius (a number or (S, A)); `within_support` keeps q where p is positive.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The most probability that may be moved in a row.
+    within_support : bool
+        Whether next states that the nominal row excludes stay excluded.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import TotalVariation
+    >>> expectation, q = TotalVariation(0.1).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    0.9
+    """
 
     radius: float | np.ndarray
     within_support: bool = False

@@ -103,6 +103,20 @@ class Wasserstein(Uncertainty):
 
     `metric` is (S, S): zero on the diagonal, positive elsewhere. A scipy sparse matrix lists the moves that are possible;
     what it does not store cannot be reached, which keeps large problems sparse.
+
+    Parameters
+    ----------
+    radius : float or array (S, A)
+        The largest distance that mass is moved in all.
+    metric : array or sparse matrix (S, S)
+        Distances between states.
+
+    Examples
+    --------
+    >>> from rcac.uncertainty import Wasserstein
+    >>> expectation, q = Wasserstein(0.3, [[0, 1, 2], [1, 0, 1], [2, 1, 0]]).worst_case([0.0, 1.0, 2.0], [0.5, 0.3, 0.2])  # values, a nominal row
+    >>> round(float(expectation), 4)
+    1.0
     """
 
     radius: float | np.ndarray
