@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 from matplotlib.figure import Figure
 
 from rcac.config.schema import Env
@@ -31,11 +31,17 @@ FIRST_SEED = 200  # seeds below it may be looked at while methods and settings a
 LEAST_RETURN = 600.0
 CHANGES = ["algo.num_envs=128", "algo.history=4"]  # of every method
 WIDER = {"1.25 times as wide": 1.25, "1.5 times as wide": 1.5}
+SINE = "wind like a sine"  # 2 N at its height, 100 steps to a wave
 KINDS: dict[str, dict[str, float]] = {  # never trained on, each with the rest as in the environment
     "an action in twenty flipped": {"action_flip": 0.05},
     "a pole of twice the mass": {"mass": 2.0},
     "a push of 0.7": {"force": 0.7},
+    **{f"actions {delay} late": {"action_delay": float(delay)} for delay in (1, 2, 3)},  # steps
+    SINE: {},
 }
+
+
+STILL, HALF = Parameters({"wind": (0.0, 0.0)}), np.full((1, 1), 0.5)  # where a kind is tested: as the environment is
 
 
 class Method(NamedTuple):
@@ -110,8 +116,9 @@ def _run(key: str, spec: deep.TrainingSpec, settings: Mapping[str, Any], folder:
             wider = _possible(inside.widened(factor))
             found[name] = test(wider, np.concatenate([wider.corners(), wider.points(settings["points"], seed=1)]))
         for name, kwargs in KINDS.items():
-            other = replace(config.env, kwargs=config.env.kwargs | kwargs)
-            found[name] = test(Parameters({"wind": (0.0, 0.0)}), np.full((1, 1), 0.5), other)
+            wrapper = "perturbed" if "action_delay" in kwargs else None
+            other = replace(config.env, kwargs=config.env.kwargs | kwargs, wrapper=wrapper)
+            found[name] = _test(other, policy, STILL, HALF, episodes, deep.TEST_SEED + spec.seed, name == SINE)
         tests[way] = found
     about = {"method": key, "seed": spec.seed, "seconds": float(done.summary["run"]["wall_time"]), "tests": tests}
     if done.outcome.exit_code:  # the request to stop came as the training ended
@@ -125,9 +132,26 @@ def _possible(wider: Parameters) -> Parameters:
     return Parameters({**wider.as_dict()["ranges"], "noise_high": (max(0.0, low), high)})
 
 
-def _test(env: Env, policy: Any, where: Parameters, points: np.ndarray, episodes: int, seed: int) -> dict[str, Any]:
+class SineWind(VectorWrapper):
+    """A cart-pole in a wind that comes and goes, the same for all environments; it begins anew with `reset`."""
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return self.env.reset(**how)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        cart: Any = self.env.unwrapped
+        cart.perturbation = replace(cart.perturbation, wind=2.0 * np.sin(2 * np.pi * self.steps / 100))
+        self.steps += 1
+        return self.env.step(actions)
+
+
+def _test(
+    env: Env, policy: Any, where: Parameters, points: np.ndarray, episodes: int, seed: int, sine: bool = False
+) -> dict[str, Any]:
     """For each context: means of return, cost and steps lost, and their standard errors (M, 3)."""
     envs: VectorEnv = make_envs(env, min(512, len(points) * episodes))
+    envs = SineWind(envs) if sine else envs
     try:
         sums = Player(envs, policy, where, 2).sums(points, episodes, seed) * [-1.0, 1.0, 1.0]  # (M, e, 3)
     finally:
