@@ -228,11 +228,10 @@ def test_a_worker_that_outlives_its_killed_parent_does_not_hold_the_lock(tmp_pat
         import os, sys, time
         from rcac.runs.folder import RunFolder
         folder = RunFolder.create(sys.argv[1], "e", "a", 0)
-        worker = os.fork()
-        if worker == 0:
+        if os.fork() == 0:
+            print(os.getpid(), folder.path, flush=True)  # by the worker: it is under way
             time.sleep(3600)
             os._exit(0)
-        print(worker, folder.path, flush=True)
         sys.stdin.readline()
     """
     program = helper(code, tmp_path)
