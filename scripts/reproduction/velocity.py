@@ -206,9 +206,9 @@ def claims(result: Result) -> list[Claim]:
         )
     asked = [t for t in REACHED if t in result["tasks"]]
     if "rcac_sqp" in ours and asked:
-        returns = {t: float(means(of(result, t, "rcac_sqp"))[:, 0].mean()) for t in asked}
-        checks = [returns[t] >= REACHED[t] for t in asked]
-        text = "; ".join(f"{TASKS[t]} {x:.0f}" for t, x in returns.items())
+        reached = {t: float(means(of(result, t, "rcac_sqp"))[:, 0].mean()) for t in asked}
+        checks = [reached[t] >= REACHED[t] for t in asked]
+        text = "; ".join(f"{TASKS[t]} {x:.0f}" for t, x in reached.items())
         if "hopper_velocity" in asked:
             slowest = min(speed(run) for run in of(result, "hopper_velocity", "rcac_sqp"))
             checks.append(slowest > HALF_THE_LIMIT)
