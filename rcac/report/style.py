@@ -66,6 +66,9 @@ LOOKS = {
     "cac_clean": Look("CAC, trained without noise", "#444444", "x", ":"),
     "epirc_pgs_deep": Look("EPIRC-PGS", "#CC79A7", "^", (0, (1.5, 1))),
     "robust_crpo_deep": Look("robust CRPO", "#56B4E9", "v", (0, (4, 1, 1, 1))),
+    "ppo_lagrangian": Look("PPO-Lagrangian", "#CC79A7", "p", (0, (3, 1))),
+    "trpo_lagrangian": Look("TRPO-Lagrangian", "#D55E00", "h", (0, (3, 1, 1, 1))),
+    "cpo": Look("CPO", "#56B4E9", ">", (0, (2, 1))),
 }
 
 
