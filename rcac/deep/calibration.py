@@ -29,10 +29,11 @@ import numpy as np
 
 from rcac.learner import State
 
-FORGET = 0.01  # of what noise, drift and weight are known by, with each update that finished episodes
+FORGET = 0.01  # of what profile, noise, drift and weight are known by, with each update that tells of them
 PARTS = 20  # of an episode
 SURE = 5.0  # updates' worth of evidence against the critics to begin with
 ARRAYS = ("level", "discounted", "variance", "noise", "drift", "product", "square", "beyond")
+COUNTS = ("count", "since", "spreads")
 
 
 class Profile:
@@ -80,7 +81,8 @@ class Calibration:
         self.drift = np.zeros(costs)  # q; a mean of what is seen, which may be below zero
         self.product, self.square = np.zeros((2, costs))  # Σ κν·m, Σ m²
         self.beyond = np.zeros(costs)  # m
-        self.count, self.since = 0, 0  # updates that finished episodes; updates since the last of these
+        self.count, self.since = 0, 0  # updates; those since the last that finished an episode
+        self.spreads = 0  # updates that finished several, which is how noise shows
 
     def record(
         self, sums: np.ndarray, worth: np.ndarray, finished: np.ndarray, discounted: np.ndarray, kappa: float
@@ -90,17 +92,18 @@ class Calibration:
         self.since += 1
         self.variance = self.variance + np.maximum(self.drift, 0.0)
         k = len(finished)
-        within = finished.var(axis=0, ddof=1) if k > 1 else self.noise
+        if k > 1:
+            self.spreads += 1
+            self.noise = self.noise + max(FORGET, 1.0 / self.spreads) * (finished.var(axis=0, ddof=1) - self.noise)
         if self.count == 0:
-            self.level, self.discounted, self.noise = finished.mean(axis=0), discounted.mean(axis=0), within
-            self.variance = within / k
-            self.drift = within / k  # nothing is known of it yet: half of the next is believed
+            self.level, self.discounted = finished.mean(axis=0), discounted.mean(axis=0)
+            self.variance = self.noise / k
+            self.drift = self.noise / k  # nothing is known of it yet: half of the next is believed
         else:
             rate = max(FORGET, 1.0 / (self.count + 1))
             surprise = np.divide(sums, worth, out=self.level.copy(), where=worth > 0) - self.level  # ν
             self.product = (1 - FORGET) * self.product + kappa * surprise * self.beyond
             self.square = (1 - FORGET) * self.square + self.beyond**2
-            self.noise = self.noise + rate * (within - self.noise)
             error = np.divide(self.noise, worth, out=np.full_like(self.noise, np.inf), where=worth > 0)
             known = self.variance + error
             gain = np.divide(self.variance, known, out=np.ones_like(known), where=known > 0)
@@ -130,12 +133,15 @@ class Calibration:
         return kappa * self.level + margins + self.weight * self.beyond
 
     def state(self) -> State:
-        return State({name: getattr(self, name).copy() for name in ARRAYS}, {"count": self.count, "since": self.since})
+        return State(
+            {name: getattr(self, name).copy() for name in ARRAYS}, {name: getattr(self, name) for name in COUNTS}
+        )
 
     def load(self, state: State) -> None:
         for name in ARRAYS:
             setattr(self, name, state.tensors[name])
-        self.count, self.since = int(state.data["count"]), int(state.data["since"])
+        for name in COUNTS:
+            setattr(self, name, int(state.data[name]))
 
 
 class Aim:

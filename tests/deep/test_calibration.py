@@ -56,6 +56,17 @@ def test_a_critic_that_knows_what_comes_is_listened_to():
     assert errors[0] <= 0.6 * errors[1]
 
 
+def test_the_noise_is_as_well_known_as_episodes_that_show_it():
+    """Four episodes end together, but with every fourth update only: their mean square is the noise, the first no more than
+    the others."""
+    rng, calibration, squares = np.random.default_rng(0), Calibration(1), []
+    for update in range(81):
+        ended = 5.0 * rng.standard_normal((4 if update % 4 == 0 else 0, 1)) * (0.1 if update == 0 else 1.0)
+        calibration.record(np.zeros(1), np.ones(1), ended, ended, 0.2)
+        squares += [ended.var(ddof=1)] if len(ended) else []
+    assert calibration.noise[0] == pytest.approx(np.mean(squares))
+
+
 def test_a_jump_is_followed_within_some_updates():
     truth = np.concatenate([np.full(300, 10.0), np.full(40, 200.0)])
     estimates, _ = followed(truth, 3.0, 4, np.zeros(340))
