@@ -70,22 +70,6 @@ def _moments(p, u, beta):
     return z, first, second, third
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _plain_moments(p, u):
-    """The same for β = 0."""
-    z, first, second, third = 0.0, 0.0, 0.0, 0.0
-    for j in range(len(p)):
-        x = u[j]
-        w = p[j]
-        z += w
-        w *= x
-        first += w
-        w *= x
-        second += w
-        third += w * x
-    return z, first, second, third
-
-
 @njit(cache=True, error_model="numpy")
 def _cumulants(z, first, second, third):
     """Mean, variance and third cumulant."""
@@ -97,7 +81,7 @@ def _cumulants(z, first, second, third):
 @njit(cache=True, error_model="numpy")
 def _guess(p, u, r):
     """β from KL ≈ β²κ₂/2 + β³κ₃/3."""
-    _, variance, skew = _cumulants(*_plain_moments(p, u))
+    _, variance, skew = _cumulants(*_moments(p, u, 0.0))
     if not variance > 0.0:
         return -1.0 / np.min(u)
     beta = np.sqrt(2.0 * r) / np.sqrt(variance)
