@@ -116,8 +116,7 @@ def _run(key: str, spec: deep.TrainingSpec, settings: Mapping[str, Any], folder:
             wider = _possible(inside.widened(factor))
             found[name] = test(wider, np.concatenate([wider.corners(), wider.points(settings["points"], seed=1)]))
         for name, kwargs in KINDS.items():
-            wrapper = "perturbed" if "action_delay" in kwargs else None
-            other = replace(config.env, kwargs=config.env.kwargs | kwargs, wrapper=wrapper)
+            other = changed(config.env, kwargs)
             found[name] = _test(other, policy, STILL, HALF, episodes, deep.TEST_SEED + spec.seed, name == SINE)
         tests[way] = found
     about = {"method": key, "seed": spec.seed, "seconds": float(done.summary["run"]["wall_time"]), "tests": tests}
@@ -130,6 +129,11 @@ def _possible(wider: Parameters) -> Parameters:
     """Noise cannot be less than none."""
     low, high, _ = wider.ranges["noise_high"]
     return Parameters({**wider.as_dict()["ranges"], "noise_high": (max(0.0, low), high)})
+
+
+def changed(env: Env, kwargs: Mapping[str, float]) -> Env:
+    """As a kind of perturbation asks; delays are those of a wrapper."""
+    return replace(env, kwargs={**env.kwargs, **kwargs}, wrapper="perturbed" if "action_delay" in kwargs else None)
 
 
 class SineWind(VectorWrapper):

@@ -47,7 +47,8 @@ def test_late_actions_are_late(env):
 
 @pytest.mark.parametrize("name", robust.KINDS)
 def test_every_kind_can_be_tested_in(env, name):
-    changed = replace(env, kwargs=env.kwargs | robust.KINDS[name], wrapper="perturbed" if "late" in name else None)
-    found = robust._test(changed, left, robust.STILL, robust.HALF, 4, 0, name == robust.SINE)
+    found = robust._test(
+        robust.changed(env, robust.KINDS[name]), left, robust.STILL, robust.HALF, 4, 0, name == robust.SINE
+    )
     assert np.shape(found["means"]) == (1, 3)
     assert np.isfinite(found["means"]).all()
