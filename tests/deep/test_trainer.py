@@ -612,6 +612,7 @@ def test_a_result_that_means_little_says_so():
     good, other, few = candidate(-3.0), candidate(-2.0), candidate(-3.0, 16)
     assert notes([good, other], good, 64, 64) == []
     assert notes([candidate(0.0), candidate(0.0)], candidate(0.0), 64, 64) == ["return 0.0 at every candidate"]
+    assert notes([candidate(0.0)], candidate(0.0), 64, 64) == ["return 0.0 at every candidate"]
     assert notes([candidate(-500.0), candidate(-500.0)], candidate(-500.0), 64, 64) == []
     assert notes([few, other], few, 64, 64) == ["16 episodes, 64 wanted"]
     assert "no trial" in notes([candidate(-1.0, tried=False)], candidate(-1.0, tried=False), 64, 64)[0]
